@@ -1,0 +1,1 @@
+//! Layered TOML to a checked experiment, or every problem at once.

@@ -1,0 +1,204 @@
+//! Whether the plugins of an experiment fit together: every need is covered before the first rollout.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::critic::CriticConfig;
+use crate::environment::TaskSetConfig;
+use crate::experiment::{Experiment, Old};
+use crate::need::{Need, Provide, covers};
+use crate::objective::DiffColumn;
+use crate::registry::{Kind, plugins};
+use crate::rollout::RolloutConfig;
+use crate::signal::Scope;
+use crate::slot::Slot;
+
+/// A need that nothing covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    /// The key whose plugin needs it, e.g. `estimator.gae` or `transform.0.clip`.
+    pub path: Vec<String>,
+    /// What is missing.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+}
+
+/// Checks the graph of one phase. `table` is the phase's merged tree, from which the plugins' names are read.
+pub fn check(experiment: &Experiment, table: &toml::Table) -> Vec<Unmet> {
+    let mut unmet = Vec::new();
+    let provided = provided(experiment);
+    let agent = experiment.rollout.agent();
+    let nodes: BTreeSet<&str> = experiment.policy.keys().map(String::as_str).collect();
+    let mut require = |path: Vec<String>, needs: Vec<Need>, provided: &[Provide]| {
+        for need in needs {
+            let covered = match &need {
+                Need::Node(name) => nodes.contains(name.as_str()),
+                Need::BehaviorLogprob if path[0] == "objective" => {
+                    experiment.update.old == Old::Recomputed || covers(provided, &need)
+                }
+                _ => covers(provided, &need),
+            };
+            if !covered {
+                let (kind, name) = (&path[0], path.last().expect("a path is never empty"));
+                unmet.push(Unmet {
+                    message: format!("{kind} `{name}` needs {need}"),
+                    help: remedy(&need, experiment),
+                    path: path.clone(),
+                });
+            }
+        }
+    };
+
+    require(slot(table, &["rollout"]), experiment.rollout.needs(), &provided);
+    require(slot(table, &["rollout"]), vec![Need::Node(agent.into())], &provided);
+    for (name, policy) in &experiment.policy {
+        require(slot(table, &["policy", name]), policy.needs(), &provided);
+    }
+    // Critics run in the order of their needs; each sees what the others provide.
+    for (name, critic) in &experiment.critic {
+        require(slot(table, &["critic", name]), critic.needs(), &provided);
+    }
+    require(slot(table, &["estimator"]), experiment.estimator.needs(), &provided);
+    for (i, transform) in experiment.transform.iter().enumerate() {
+        require(slot(table, &["transform", &i.to_string()]), transform.needs(), &provided);
+    }
+    let mut needs = experiment.objective.needs();
+    needs.extend(experiment.objective.columns().into_iter().map(Need::Differentiable));
+    require(slot(table, &["objective"]), needs, &provided);
+
+    for name in experiment.reward.keys().filter(|name| *name != "env") {
+        let known = [Scope::Turn, Scope::Token].into_iter().any(|scope| covers(&provided, &Need::Signal(name.clone(), scope)));
+        if !known {
+            let mut columns: Vec<&str> = vec!["env"];
+            columns.extend(provided.iter().filter_map(|p| match p {
+                Need::Signal(name, Scope::Turn | Scope::Token) => Some(name.as_str()),
+                _ => None,
+            }));
+            unmet.push(Unmet {
+                path: vec!["reward".into(), name.clone()],
+                message: format!("there is no reward column `{name}`"),
+                help: format!("columns here: {}", columns.join(", ")),
+            });
+        }
+    }
+    for name in &experiment.train {
+        if name != agent && !experiment.critic.contains_key(name) {
+            let known: Vec<&str> = std::iter::once(agent).chain(experiment.critic.keys().map(String::as_str)).collect();
+            unmet.push(Unmet {
+                path: vec!["train".into()],
+                message: format!("`{name}` is neither the acting node nor a critic"),
+                help: format!("those that can train: {}", known.join(", ")),
+            });
+        }
+    }
+    if let Err(circle) = critic_order(&experiment.critic) {
+        unmet.push(Unmet {
+            path: vec!["critic".into()],
+            message: format!("critics need each other in a circle: {}", circle.join(", ")),
+            help: "let one of them do without the others".into(),
+        });
+    }
+    unmet
+}
+
+/// Critics in an order in which each comes after those whose columns it needs; names break ties.
+///
+/// # Errors
+/// The critics that wait for each other.
+pub fn critic_order(critics: &BTreeMap<String, Slot<dyn CriticConfig>>) -> Result<Vec<String>, Vec<String>> {
+    let all: Vec<Provide> = critics.values().flat_map(|c| c.provides()).collect();
+    let mut left: Vec<&String> = critics.keys().collect();
+    let mut have: Vec<Provide> = Vec::new();
+    let mut order = Vec::new();
+    while !left.is_empty() {
+        let ready = |name: &&String| {
+            let needs = critics[*name].needs();
+            // What no critic provides comes from elsewhere, or is reported as unmet.
+            needs.iter().all(|need| !covers(&all, need) || covers(&have, need) || covers(&critics[*name].provides(), need))
+        };
+        let Some(i) = left.iter().position(ready) else { return Err(left.into_iter().cloned().collect()) };
+        let name = left.remove(i);
+        have.extend(critics[name].provides());
+        order.push(name.clone());
+    }
+    Ok(order)
+}
+
+/// Everything that the experiment's plugins provide.
+pub fn provided(experiment: &Experiment) -> Vec<Provide> {
+    let mut provided = experiment.environment.provides();
+    provided.extend(experiment.rollout.provides());
+    provided.extend(experiment.critic.values().flat_map(|critic| critic.provides()));
+    if let Some(policy) = experiment.policy.get(experiment.rollout.agent()) {
+        provided.extend(policy.columns().into_iter().map(Need::Differentiable));
+    }
+    provided
+}
+
+/// `prefix.NAME`, where NAME is the plugin in that slot.
+fn slot(table: &toml::Table, prefix: &[&str]) -> Vec<String> {
+    let mut path: Vec<String> = prefix.iter().map(|s| (*s).to_string()).collect();
+    let mut at = prefix.iter().try_fold(table.get(prefix[0]), |at, key| {
+        if *key == prefix[0] {
+            return Some(at);
+        }
+        Some(match at? {
+            toml::Value::Table(t) => t.get(*key),
+            toml::Value::Array(a) => key.parse::<usize>().ok().and_then(|i| a.get(i)),
+            _ => None,
+        })
+    });
+    if let Some(name) = at.take().flatten().and_then(toml::Value::as_table).and_then(|t| t.keys().next()) {
+        path.push(name.clone());
+    }
+    path
+}
+
+/// Who could cover a need: the plugins whose examples provide it, or what to change.
+fn remedy(need: &Need, experiment: &Experiment) -> String {
+    match need {
+        Need::GroupOfAtLeast(n) => return format!("set the rollout's `group_size` to {n} or more"),
+        Need::BehaviorLogprob => {
+            return "an expert's actions have none: use objective `nll` here, or a rollout that samples, or `update.old = \"recomputed\"`".into();
+        }
+        Need::Node(name) => {
+            let known: Vec<&str> = experiment.policy.keys().map(String::as_str).collect();
+            return format!("add [policy.{name}.PLUGIN]; nodes here: {}", known.join(", "));
+        }
+        _ => {}
+    }
+    let mut who = Vec::new();
+    for row in plugins(Kind::Critic) {
+        if example::<Slot<dyn CriticConfig>>(row.name, row.example).is_some_and(|c| covers(&c.provides(), need)) {
+            who.push(format!("[critic.NAME.{}]", row.name));
+        }
+    }
+    for row in plugins(Kind::Environment) {
+        if example::<Slot<dyn TaskSetConfig>>(row.name, row.example).is_some_and(|c| covers(&c.provides(), need)) {
+            who.push(format!("environment `{}`", row.name));
+        }
+    }
+    for row in plugins(Kind::Rollout) {
+        if example::<Slot<dyn RolloutConfig>>(row.name, row.example).is_some_and(|c| covers(&c.provides(), need)) {
+            who.push(format!("rollout `{}`", row.name));
+        }
+    }
+    for row in plugins(Kind::Policy) {
+        let columns =
+            example::<Slot<dyn crate::policy::PolicyConfig>>(row.name, row.example).map(|c| c.columns()).unwrap_or_default();
+        if let Need::Differentiable(DiffColumn::Head(_)) = need {
+            continue;
+        }
+        if columns.into_iter().any(|c| &Need::Differentiable(c) == need) {
+            who.push(format!("policy `{}`", row.name));
+        }
+    }
+    if who.is_empty() { "no plugin in this binary provides it".into() } else { format!("provided by: {}", who.join(", ")) }
+}
+
+/// A plugin built from its own example.
+fn example<T: serde::de::DeserializeOwned>(name: &str, body: &str) -> Option<T> {
+    let body: toml::Table = toml::from_str(body).ok()?;
+    let slot = toml::Table::from_iter([(name.to_string(), toml::Value::Table(body))]);
+    T::deserialize(toml::Value::Table(slot)).ok()
+}

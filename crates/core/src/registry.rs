@@ -1,0 +1,192 @@
+//! One row per plugin. `ascribe plugins`, `explain`, the JSON schema, the documentation and the conformance tests read
+//! the rows; nothing else knows which plugins there are.
+
+use std::fmt;
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// What a plugin is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A set of tasks and their live episodes.
+    Environment,
+    /// Something that samples actions and can be trained.
+    Policy,
+    /// Something that judges states, turns or tokens.
+    Critic,
+    /// How tasks become groups of turns.
+    Rollout,
+    /// How a group becomes credit.
+    Estimator,
+    /// What happens to a batch's credit before it trains.
+    Transform,
+    /// How rows become coefficients on differentiable columns.
+    Objective,
+    /// How a number changes over updates.
+    Schedule,
+}
+
+impl Kind {
+    /// All kinds, in the order of the training loop.
+    pub const ALL: [Kind; 8] = [
+        Kind::Environment,
+        Kind::Policy,
+        Kind::Rollout,
+        Kind::Critic,
+        Kind::Estimator,
+        Kind::Transform,
+        Kind::Objective,
+        Kind::Schedule,
+    ];
+
+    /// The kind's name, as it stands in TOML.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Environment => "environment",
+            Kind::Policy => "policy",
+            Kind::Critic => "critic",
+            Kind::Rollout => "rollout",
+            Kind::Estimator => "estimator",
+            Kind::Transform => "transform",
+            Kind::Objective => "objective",
+            Kind::Schedule => "schedule",
+        }
+    }
+}
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A plugin, described.
+#[derive(Debug)]
+pub struct Plugin {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name in TOML.
+    pub name: &'static str,
+    /// One sentence: what it does.
+    pub summary: &'static str,
+    /// Authors, year, title, arXiv id or repository; empty where there is none.
+    pub source: &'static str,
+    /// When to use it, and when not.
+    pub when: &'static str,
+    /// The body of its table in TOML: documentation, and the good values that a broken file is repaired with to find
+    /// the next mistake.
+    pub example: &'static str,
+    /// The crate that brings it.
+    pub krate: &'static str,
+    /// Its configuration's schema.
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
+}
+inventory::collect!(Plugin);
+
+/// All plugins of a kind, by name.
+pub fn plugins(kind: Kind) -> Vec<&'static Plugin> {
+    let mut rows: Vec<_> = inventory::iter::<Plugin>.into_iter().filter(|row| row.kind == kind).collect();
+    rows.sort_by_key(|row| row.name);
+    rows
+}
+
+/// The plugin of that kind and name.
+pub fn plugin(kind: Kind, name: &str) -> Option<&'static Plugin> {
+    inventory::iter::<Plugin>.into_iter().find(|row| row.kind == kind && row.name == name)
+}
+
+/// Declares a plugin: its row in the registry, and its trait implementation under the same name.
+///
+/// The crate that calls it depends on `typetag`, `serde` and `schemars` beside `ascribe-core`.
+///
+/// ```ignore
+/// plugin! {
+///     Estimator "half" {
+///         summary: "Half of the outcome for every turn.",
+///         source: "",
+///         when: "In an example.",
+///         example: "",
+///     }
+///     impl AdvantageEstimator for Half { /* … */ }
+/// }
+/// ```
+#[macro_export]
+macro_rules! plugin {
+    (
+        $kind:ident $name:literal {
+            summary: $summary:literal,
+            source: $source:literal,
+            when: $when:literal,
+            example: $example:literal $(,)?
+        }
+        impl $trait:ident for $type:ident { $($body:tt)* }
+    ) => {
+        $crate::inventory::submit! {
+            $crate::registry::Plugin {
+                kind: $crate::registry::Kind::$kind,
+                name: $name,
+                summary: $summary,
+                source: $source,
+                when: $when,
+                example: $example,
+                krate: ::std::env!("CARGO_PKG_NAME"),
+                schema: |generator| <$type as $crate::schemars::JsonSchema>::json_schema(generator),
+            }
+        }
+        #[typetag::serde(name = $name)]
+        impl $trait for $type { $($body)* }
+    };
+}
+
+/// Gives `dyn Trait` the schema of a slot: a reference that [`schema`] fills from the registry.
+macro_rules! slot_schema {
+    ($($trait:ident => $kind:literal),+ $(,)?) => {$(
+        impl ::schemars::JsonSchema for dyn $trait {
+            fn schema_name() -> ::std::borrow::Cow<'static, str> { concat!("slot-", $kind).into() }
+            fn inline_schema() -> bool { true }
+            fn json_schema(_: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                ::schemars::json_schema!({ "$ref": concat!("#/$defs/slot-", $kind) })
+            }
+        }
+    )+};
+}
+pub(crate) use slot_schema;
+
+/// The JSON schema of `T` with every slot filled from the registry.
+///
+/// `$defs/slot-KIND` is a one-of over the plugins of that kind and carries `x-slot = KIND`; `$defs/KIND-NAME` is a
+/// plugin's own table. Whoever walks an experiment (layers, suggestions, repair, editors) walks this one schema.
+pub fn schema<T: JsonSchema>() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    let mut root = generator.root_schema_for::<T>().to_value();
+    let mut defs = match root.get_mut("$defs").map(Value::take) {
+        Some(Value::Object(defs)) => defs,
+        _ => Map::new(),
+    };
+    for kind in Kind::ALL {
+        let one_of: Vec<Value> = plugins(kind)
+            .into_iter()
+            .map(|row| {
+                let def = format!("{kind}-{}", row.name);
+                let mut table = (row.schema)(&mut generator).to_value();
+                table["description"] = row.summary.into();
+                defs.insert(def.clone(), table);
+                json!({
+                    "type": "object",
+                    "required": [row.name],
+                    "additionalProperties": false,
+                    "properties": { row.name: { "$ref": format!("#/$defs/{def}") } },
+                })
+            })
+            .collect();
+        defs.insert(format!("slot-{kind}"), json!({ "x-slot": kind.as_str(), "oneOf": one_of }));
+    }
+    for (name, def) in generator.take_definitions(true) {
+        defs.entry(name).or_insert(def);
+    }
+    root["$defs"] = Value::Object(defs);
+    root
+}

@@ -1,0 +1,1 @@
+//! Arithmetic of credit assignment on slices.

@@ -1,0 +1,1 @@
+//! Decoder-only transformer on burn: the only crate that names burn.

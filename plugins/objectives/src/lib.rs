@@ -1,0 +1,1 @@
+//! Objectives: rows to coefficients on differentiable columns.
