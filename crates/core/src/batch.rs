@@ -695,15 +695,22 @@ impl<'a> Group<'a> {
     ///
     /// The one helper that gives a shared turn its share of per-path numbers. Returns `[turns]`.
     pub fn mean_over_leaves(self, per_leaf: &[f64]) -> Vec<f64> {
+        let some: Vec<Option<f64>> = per_leaf.iter().copied().map(Some).collect();
+        self.mean_over_some_leaves(&some).into_iter().map(|x| x.map_or(0.0, f64::from)).collect()
+    }
+
+    /// The same where some paths have no number: the mean is over those that have, `None` where none has.
+    pub fn mean_over_some_leaves(self, per_leaf: &[Option<f64>]) -> Vec<Option<f32>> {
         let mut sum = vec![0.0; self.n_turns()];
-        let mut count = vec![0.0f64; self.n_turns()];
+        let mut count = vec![0u32; self.n_turns()];
         for (trajectory, x) in self.trajectories().zip(per_leaf) {
+            let Some(x) = x else { continue };
             for t in trajectory.turns_up() {
                 sum[t] += x;
-                count[t] += 1.0;
+                count[t] += 1;
             }
         }
-        sum.iter().zip(&count).map(|(s, n)| s / n.max(1.0)).collect()
+        sum.iter().zip(&count).map(|(s, n)| (*n > 0).then(|| (s / f64::from(*n)) as f32)).collect()
     }
 
     /// Outcome of each path: the sum of its rewards. `[trajectories]`.

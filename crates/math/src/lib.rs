@@ -1,1 +1,24 @@
-//! Arithmetic of credit assignment on slices.
+//! The arithmetic of credit assignment, on slices.
+//!
+//! Generic over `f32` and `f64`; sums are `f64` inside. Exactly equal values have exactly zero spread: official
+//! implementations compute a mean in `f32` and then divide the rounding noise by ε.
+
+pub mod spread;
+
+pub use spread::{Deviation, Moments, Singleton, Standardise, is_constant, moments, standardise};
+
+/// `f32` or `f64`.
+pub trait Float: num_traits::Float + num_traits::AsPrimitive<f64> + 'static {
+    /// Rounds to this type.
+    fn of(x: f64) -> Self;
+}
+impl Float for f32 {
+    fn of(x: f64) -> Self {
+        x as f32
+    }
+}
+impl Float for f64 {
+    fn of(x: f64) -> Self {
+        x
+    }
+}

@@ -1,0 +1,167 @@
+//! Mean and standard deviation, with every convention explicit.
+//!
+//! Implementations differ in the standard deviation (sample or population), in ε and in what happens to a group of one;
+//! each method passes its own.
+
+use crate::Float;
+
+/// Which standard deviation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deviation {
+    /// Divides the sum of squares by n − 1 (`torch.std`).
+    Sample,
+    /// Divides it by n (`numpy.std`).
+    Population,
+}
+
+/// What a group of one becomes: it has no spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Singleton {
+    /// 0: without siblings there is nothing to compare with.
+    Zero,
+    /// Mean 0 and standard deviation 1: the raw value, divided by 1 + ε where there is a division (verl).
+    Raw,
+}
+
+/// How to standardise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standardise {
+    /// Standard deviation to divide by, and the ε added to it; `None` only centres.
+    pub scale: Option<(Deviation, f64)>,
+    /// What a group of one becomes.
+    pub singleton: Singleton,
+}
+
+/// Number, mean and sum of squared distances from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moments {
+    /// How many.
+    pub n: usize,
+    /// Their mean; 0 for none.
+    pub mean: f64,
+    /// Sum of squared distances from the mean; exactly 0 for equal values.
+    pub squares: f64,
+}
+
+impl Moments {
+    /// Variance; 0 where it has no degree of freedom.
+    pub fn variance(&self, deviation: Deviation) -> f64 {
+        let freedom = match deviation {
+            Deviation::Sample => self.n.saturating_sub(1),
+            Deviation::Population => self.n,
+        };
+        if freedom == 0 { 0.0 } else { self.squares / freedom as f64 }
+    }
+
+    /// Standard deviation; 0 where it has no degree of freedom.
+    pub fn deviation(&self, deviation: Deviation) -> f64 {
+        self.variance(deviation).sqrt()
+    }
+}
+
+/// Whether all values are exactly equal; true for none and for one.
+pub fn is_constant<T: Float>(x: &[T]) -> bool {
+    x.windows(2).all(|w| w[0] == w[1])
+}
+
+/// Moments in two passes: the mean first, so that nothing cancels.
+pub fn moments<T: Float>(x: &[T]) -> Moments {
+    let n = x.len();
+    if n == 0 {
+        return Moments { n, mean: 0.0, squares: 0.0 };
+    }
+    if is_constant(x) {
+        return Moments { n, mean: x[0].as_(), squares: 0.0 };
+    }
+    let mean = x.iter().map(|v| (*v).as_()).sum::<f64>() / n as f64;
+    let squares = x.iter().map(|v| ((*v).as_() - mean).powi(2)).sum();
+    Moments { n, mean, squares }
+}
+
+/// `x ← (x − mean) / (std + ε)` in place, or `x − mean` without a scale.
+///
+/// * `x`: `[group]`. Equal values become exactly 0.
+///
+/// Shao et al. 2024, "DeepSeekMath", arXiv 2402.03300, §4.1.2 (with `Sample`, ε = 1e-6 as in verl).
+pub fn standardise<T: Float>(x: &mut [T], how: Standardise) {
+    if x.len() == 1 && how.singleton == Singleton::Raw {
+        if let Some((_, epsilon)) = how.scale {
+            x[0] = T::of(x[0].as_() / (1.0 + epsilon));
+        }
+        return;
+    }
+    let m = moments(x);
+    if m.squares == 0.0 {
+        x.fill(T::zero());
+        return;
+    }
+    let divisor = how.scale.map_or(1.0, |(deviation, epsilon)| m.deviation(deviation) + epsilon);
+    x.iter_mut().for_each(|v| *v = T::of(((*v).as_() - m.mean) / divisor));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const VERL: Standardise = Standardise { scale: Some((Deviation::Sample, 1e-6)), singleton: Singleton::Raw };
+
+    fn check(how: Standardise, x: &[f64], want: &[f64], tolerance: f64) {
+        let mut got = x.to_vec();
+        standardise(&mut got, how);
+        for (g, w) in got.iter().zip(want) {
+            assert!((g - w).abs() <= tolerance, "{how:?} {x:?}: {got:?}, not {want:?}");
+        }
+    }
+    fn of(deviation: Deviation, epsilon: f64) -> Standardise {
+        Standardise { scale: Some((deviation, epsilon)), singleton: Singleton::Zero }
+    }
+
+    #[test]
+    fn conventions_differ_as_stated() {
+        // one success in eight: sample std √(1/8), population √(7/64)
+        let one_in_eight = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+        check(of(Deviation::Sample, 1e-6), &one_in_eight[..2], &[0.7071, -0.7071], 1e-4);
+        let mut sample = one_in_eight;
+        standardise(&mut sample, of(Deviation::Sample, 1e-6));
+        assert!((sample[0] - 2.4749).abs() < 1e-4 && (sample[1] + 0.3536).abs() < 1e-4, "{sample:?}");
+        let mut population = one_in_eight;
+        standardise(&mut population, of(Deviation::Population, 1e-6));
+        assert!((population[0] - 2.6458).abs() < 1e-4 && (population[1] + 0.378).abs() < 1e-4, "{population:?}");
+        // ε against a tiny spread of 1e-5
+        check(of(Deviation::Sample, 1e-6), &[1.0, 1.00001], &[-0.6195, 0.6195], 1e-4);
+        check(of(Deviation::Sample, 1e-4), &[1.0, 1.00001], &[-0.0467, 0.0467], 1e-4);
+    }
+
+    #[test]
+    fn singletons_follow_their_rule() {
+        check(VERL, &[2.0], &[1.999_998_000_002], 1e-12);
+        check(of(Deviation::Sample, 1e-6), &[2.0], &[0.0], 0.0);
+        check(Standardise { scale: None, singleton: Singleton::Raw }, &[2.0], &[2.0], 0.0);
+    }
+
+    #[test]
+    fn nearly_equal_values_do_not_cancel() {
+        let mut x = [0.0f32, 0.95, 0.95, 0.95, 0.95, 0.95, 0.95, 0.95];
+        standardise(&mut x, VERL);
+        assert!(x.iter().all(|v| v.abs() < 10.0), "{x:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn equal_values_have_exactly_zero_spread(v in -1e6f32..1e6, n in 1usize..40) {
+            let mut x = vec![v; n];
+            standardise(&mut x, of(Deviation::Sample, 1e-6));
+            prop_assert!(x.iter().all(|v| *v == 0.0));
+        }
+
+        #[test]
+        fn standardised_values_have_mean_zero_and_deviation_one(x in prop::collection::vec(-100f64..100.0, 2..40)) {
+            let mut y = x.clone();
+            standardise(&mut y, of(Deviation::Sample, 0.0));
+            let m = moments(&y);
+            prop_assert!(m.mean.abs() < 1e-9);
+            prop_assert!(is_constant(&x) || (m.deviation(Deviation::Sample) - 1.0).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Group-relative advantage: a trajectory's outcome against its siblings', the same for each of its turns.
+//!
+//! `A_i = (R_i − mean_g R) / (std_g R + ε)` for every turn of trajectory i; a shared turn gets the mean over its leaves.
+//!
+//! Shao et al. 2024, "DeepSeekMath", arXiv 2402.03300, §4.1.2; official numbers from verl
+//! (`compute_grpo_outcome_advantage`: sample standard deviation, ε = 1e-6). Reductions: without the division it is
+//! `(G − 1)/G` times leave-one-out (RLOO), and Dr. GRPO's advantage (arXiv 2503.20783).
+//! Edge cases: equal outcomes give exactly 0 (official code divides the rounding noise of its `f32` mean by ε). A
+//! group of one gives 0; with `mode = "official"` it keeps its raw outcome, as in verl. Untried paths (they have no
+//! return) are not trained and move no baseline.
+
+use ascribe_core::range::NonNegative;
+use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Need, Now, plugin};
+use ascribe_math::{Deviation, Singleton, Standardise, standardise};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `[estimator.grpo]`
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Grpo {
+    /// Whether to divide by the group's standard deviation; Dr. GRPO does not.
+    #[serde(default = "yes")]
+    pub std: bool,
+    /// Added to the standard deviation, 0 or more. verl: 1e-6.
+    #[serde(default = "verl_epsilon")]
+    pub epsilon: NonNegative,
+    /// Where paper and verl differ: a group of one.
+    #[serde(default)]
+    pub mode: Mode,
+}
+
+/// What a group of one gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// 0: without siblings there is nothing to compare with.
+    #[default]
+    Paper,
+    /// Its raw outcome (verl: mean 0, standard deviation 1).
+    Official,
+}
+
+fn yes() -> bool {
+    true
+}
+fn verl_epsilon() -> NonNegative {
+    NonNegative::try_from(1e-6).expect("in range")
+}
+
+plugin! {
+    Estimator "grpo" {
+        summary: "A trajectory's outcome against the mean of its group, in standard deviations.",
+        source: "Shao et al. 2024, DeepSeekMath, arXiv 2402.03300, §4.1.2; verl compute_grpo_outcome_advantage",
+        when: "The baseline of the field: one outcome per trajectory, groups of four or more. It says nothing about which turn earned it.",
+        example: "",
+    }
+    impl AdvantageEstimator for Grpo {
+        fn needs(&self) -> Vec<Need> {
+            match self.mode {
+                Mode::Paper => vec![Need::GroupOfAtLeast(2)],
+                Mode::Official => Vec::new(),
+            }
+        }
+
+        fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
+            let tried: Vec<bool> = group.trajectories().map(|t| t.leaf().end != End::Untried).collect();
+            let outcomes = group.outcomes();
+            let mut advantage: Vec<f64> = outcomes.iter().zip(&tried).filter(|(_, t)| **t).map(|(r, _)| *r).collect();
+            standardise(
+                &mut advantage,
+                Standardise {
+                    scale: self.std.then_some((Deviation::Sample, *self.epsilon)),
+                    singleton: match self.mode {
+                        Mode::Paper => Singleton::Zero,
+                        Mode::Official => Singleton::Raw,
+                    },
+                },
+            );
+            let mut of_tried = advantage.into_iter();
+            let per_leaf: Vec<Option<f64>> = tried.iter().map(|t| t.then(|| of_tried.next()).flatten()).collect();
+            Ok(Credit { turns: group.mean_over_some_leaves(&per_leaf), ..Credit::default() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{LOST, WON, batch, chains, credit, turn};
+
+    fn grpo(std: bool, mode: Mode) -> Grpo {
+        Grpo { std, mode, epsilon: verl_epsilon() }
+    }
+    fn outcomes(rewards: &[f32], estimator: &Grpo) -> Vec<f32> {
+        let paths: Vec<[f32; 1]> = rewards.iter().map(|r| [*r]).collect();
+        let paths: Vec<(&[f32], End)> = paths.iter().map(|r| (&r[..], WON)).collect();
+        credit(estimator, &chains(&paths))
+    }
+
+    #[test]
+    fn every_turn_gets_its_trajectorys_advantage() {
+        let two = chains(&[(&[0.0, 1.0], WON), (&[0.0], LOST)]);
+        assert_eq!(credit(&grpo(false, Mode::Paper), &two), [0.5, 0.5, -0.5]);
+    }
+
+    #[test]
+    fn equal_outcomes_give_exactly_zero() {
+        for reward in [0.1, 0.3, 0.7, 1.0] {
+            for n in 2..9 {
+                assert_eq!(outcomes(&vec![reward; n], &grpo(true, Mode::Paper)), vec![0.0; n]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_of_one_is_zero_or_raw() {
+        assert_eq!(outcomes(&[2.0], &grpo(true, Mode::Paper)), [0.0]);
+        assert_eq!(outcomes(&[2.0], &grpo(false, Mode::Official)), [2.0]);
+        assert_eq!(outcomes(&[2.0], &grpo(true, Mode::Official)), [1.999_998]);
+    }
+
+    #[test]
+    fn a_shared_turn_gets_the_mean_over_its_leaves() {
+        let tree = batch(vec![turn(None, 0.0), turn(Some(0), 1.0), turn(Some(0), 0.0)], &[(1, WON), (2, LOST)]);
+        assert_eq!(credit(&grpo(false, Mode::Paper), &tree), [0.0, 0.5, -0.5]);
+    }
+
+    #[test]
+    fn what_failed_or_was_not_tried_moves_no_baseline() {
+        let failed = chains(&[(&[1.0], WON), (&[0.0], LOST), (&[100.0], End::Failed("crashed".into()))]);
+        assert_eq!(credit(&grpo(false, Mode::Paper), &failed), [0.5, -0.5]);
+        let untried = chains(&[(&[1.0], WON), (&[0.0], LOST), (&[0.0], End::Untried)]);
+        let credit = grpo(false, Mode::Paper).estimate(untried.group(0), &Now::default()).unwrap();
+        assert_eq!(credit.turns, [Some(0.5), Some(-0.5), None]);
+    }
+}

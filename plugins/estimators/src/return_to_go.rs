@@ -1,0 +1,74 @@
+//! The discounted return from each turn on, without a baseline.
+//!
+//! `A_t = r_t + γ A_{t+1}`; at a branch, the mean over the children.
+//!
+//! Williams 1992, "Simple statistical gradient-following algorithms" (REINFORCE). Reductions: `γ = 1` with a reward at
+//! the end alone gives every turn the outcome; `γ = 0` gives the turn's own reward.
+//! Edge cases: the future after any end is worth 0: this estimator knows no values, so a truncated path does not
+//! bootstrap.
+
+use ascribe_core::range::Unit;
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Now, plugin};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `[estimator.return-to-go]`
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReturnToGo {
+    /// Discount per turn, in 0..=1.
+    pub gamma: Unit,
+}
+
+plugin! {
+    Estimator "return-to-go" {
+        summary: "The discounted return from each turn on, without a baseline.",
+        source: "Williams 1992, Simple statistical gradient-following algorithms for connectionist reinforcement learning",
+        when: "As the unbiased, noisy yardstick beside an estimator with a baseline; with dense rewards.",
+        example: "gamma = 1.0",
+    }
+    impl AdvantageEstimator for ReturnToGo {
+        fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
+            let reward = group.rewards();
+            Ok(Credit::per_turn(group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + *self.gamma * future)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{chain, chains, credit};
+    use ascribe_core::{End, Limit};
+    use proptest::prelude::*;
+
+    fn check(gamma: f64, rewards: &[f32], want: &[f32]) {
+        let estimator = ReturnToGo { gamma: Unit::try_from(gamma).unwrap() };
+        assert_eq!(credit(&estimator, &chain(rewards)), want);
+    }
+
+    #[test]
+    fn hand_worked() {
+        check(1.0, &[0.0, 0.0, 1.0], &[1.0, 1.0, 1.0]);
+        // 1 + .5·(2 + .5·4) = 3; 2 + .5·4 = 4
+        check(0.5, &[1.0, 2.0, 4.0], &[3.0, 4.0, 4.0]);
+        check(0.0, &[1.0, 2.0, 4.0], &[1.0, 2.0, 4.0]);
+    }
+
+    #[test]
+    fn a_truncated_path_is_worth_what_it_earned() {
+        let estimator = ReturnToGo { gamma: Unit::try_from(1.0).unwrap() };
+        let cut = chains(&[(&[1.0, 2.0], End::Truncated(Limit::Turns))]);
+        assert_eq!(credit(&estimator, &cut), [3.0, 2.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn undiscounted_it_is_the_suffix_sum(r in prop::collection::vec(-8i8..8, 1..20)) {
+            let rewards: Vec<f32> = r.iter().map(|x| f32::from(*x)).collect();
+            let want: Vec<f32> = (0..rewards.len()).map(|t| rewards[t..].iter().sum()).collect();
+            let estimator = ReturnToGo { gamma: Unit::try_from(1.0).unwrap() };
+            prop_assert_eq!(credit(&estimator, &chain(&rewards)), want);
+        }
+    }
+}
