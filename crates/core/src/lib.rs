@@ -13,6 +13,7 @@ pub mod batch;
 pub mod build;
 pub mod credit;
 pub mod critic;
+pub mod drive;
 pub mod environment;
 pub mod estimator;
 pub mod experiment;

@@ -9,6 +9,7 @@ use crate::ledger::Ledger;
 use crate::log::GroupLog;
 use crate::need::{Need, Provide};
 use crate::now::Now;
+use crate::play::Decode;
 use crate::policy::{Policy, PolicyError};
 use crate::registry::slot_schema;
 use crate::seed::Seeds;
@@ -97,5 +98,10 @@ pub trait RolloutConfig: fmt::Debug + Send + Sync {
 
     /// The policy node that acts.
     fn agent(&self) -> &str;
+
+    /// What its actions are made of. An evaluation plays the same way.
+    fn decode(&self) -> Decode {
+        Decode::Free
+    }
 }
 slot_schema!(RolloutConfig => "rollout");

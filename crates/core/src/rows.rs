@@ -219,6 +219,34 @@ impl RowSet {
         units
     }
 
+    /// A set of some of its rows, in the order given; every column keeps its numbers for them.
+    pub fn subset(&self, rows: &[u32]) -> Self {
+        let mut set = RowSet { supports: self.supports.clone(), horizon: self.horizon, ..RowSet::default() };
+        for r in rows {
+            let row = &self.rows[*r as usize];
+            let (token, trained, turn) = (set.tokens.len(), set.at.len(), set.turns.len());
+            set.tokens.extend_from_slice(&self.tokens[row.tokens.clone()]);
+            set.at.extend_from_slice(&self.at[row.trained.clone()]);
+            set.support.extend_from_slice(&self.support[row.trained.clone()]);
+            for own in &self.turns[row.turns.clone()] {
+                let start = trained + own.trained.start - row.trained.start;
+                let state = set.states.id(self.state_bytes(own));
+                set.turns.push(RowTurn { trained: start..start + own.trained.len(), state, ..own.clone() });
+            }
+            set.rows.push(RowBounds {
+                tokens: token..set.tokens.len(),
+                trained: trained..set.at.len(),
+                turns: turn..set.turns.len(),
+                ..row.clone()
+            });
+        }
+        for (name, column) in &self.columns {
+            let picked = rows.iter().flat_map(|r| self.rows[*r as usize].trained.clone());
+            set.columns.insert(name.clone(), picked.map(|i| column.get(i)).collect());
+        }
+        set
+    }
+
     /// Cuts `rows` into micro-batches of at most `max_tokens` tokens. Rows and bundles are never split: one that is
     /// longer gets a micro-batch of its own. `rows` must hold whole bundles, as [`RowSet::units`] gives them.
     pub fn micro_batches(&self, rows: &[u32], max_tokens: usize) -> Vec<Vec<u32>> {
@@ -429,6 +457,19 @@ mod tests {
         assert_eq!(set.len(), 3);
         assert_eq!(set.totals(&[0, 1, 2]).tokens, 6);
         assert!(RowSet::from_credit(&batch, &credit, Some("nobody")).is_empty());
+    }
+
+    #[test]
+    fn a_subset_keeps_what_belongs_to_its_rows() {
+        let batch = batch();
+        let set = RowSet::from_credit(&batch, &credit(&batch), None);
+        let all: Vec<u32> = (0..set.len() as u32).collect();
+        let some = set.subset(&[3, 1]);
+        assert_eq!((some.tokens_of(0), some.tokens_of(1)), (set.tokens_of(3), set.tokens_of(1)));
+        assert_eq!(some.columns[column::ADVANTAGE].all().unwrap(), [1.0, 1.0, 2.0, 2.0, 2.0]);
+        assert_eq!(some.state_bytes(&some.turns[0]), set.state_bytes(&set.turns[set.rows[3].turns.start]));
+        assert_eq!(some.turns.iter().map(|t| t.trained.clone()).collect::<Vec<_>>(), [0..2, 2..5]);
+        assert_eq!(set.subset(&all).totals(&all), set.totals(&all));
     }
 
     #[test]
