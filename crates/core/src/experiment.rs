@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::NonFinite;
@@ -80,11 +80,17 @@ pub struct Experiment {
     pub run: RunSettings,
     /// Alarms whose default does not fit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "alarm_schema")]
     pub alarm: BTreeMap<AlarmName, AlarmSetting>,
 }
 
 fn cpu() -> String {
     "cpu".into()
+}
+/// schemars leaves out which keys a map with an enum for keys has.
+fn alarm_schema(generator: &mut SchemaGenerator) -> Schema {
+    let (names, setting) = (generator.subschema_for::<AlarmName>(), generator.subschema_for::<AlarmSetting>());
+    json_schema!({ "type": "object", "propertyNames": names, "additionalProperties": setting })
 }
 fn env_reward() -> BTreeMap<String, f64> {
     BTreeMap::from([("env".into(), 1.0)])
@@ -202,7 +208,7 @@ pub struct Budget {
 
 /// `[evaluate]`: always at the end of a phase, with the same tasks and seeds each time.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Evaluate {
     /// Updates between two measurements; 0 measures at the end of each phase only.
     pub every: Count,
@@ -335,6 +341,10 @@ pub struct Phase {
     /// Scheduled numbers: where they stand, and their schedule.
     pub knobs: Vec<Knob>,
 }
+
+/// Top-level keys below which numbers may be scheduled: what the loop reads anew each update. Everything else is built
+/// or read once, so a schedule there would be without effect, and `config` refuses it.
+pub const SCHEDULABLE: [&str; 5] = ["reward", "estimator", "transform", "objective", "update"];
 
 /// A scheduled number.
 #[derive(Debug)]

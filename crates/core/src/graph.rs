@@ -1,6 +1,6 @@
 //! Whether the plugins of an experiment fit together: every need is covered before the first rollout.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::critic::CriticConfig;
 use crate::environment::TaskSetConfig;
@@ -23,48 +23,90 @@ pub struct Unmet {
     pub help: String,
 }
 
+/// A need of one of an experiment's plugins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Required {
+    /// The key whose plugin needs it, e.g. `estimator.gae` or `transform.0.clip`.
+    pub path: Vec<String>,
+    /// What it needs.
+    pub need: Need,
+}
+
+/// Everything that the plugins of one phase need, in the order of the training loop. `table` is the phase's merged
+/// tree, from which the plugins' names are read.
+pub fn required(experiment: &Experiment, table: &toml::Table) -> Vec<Required> {
+    let mut required = Vec::new();
+    let mut add = |path: Vec<String>, needs: Vec<Need>| {
+        required.extend(needs.into_iter().map(|need| Required { path: path.clone(), need }));
+    };
+    add(slot(table, &["rollout"]), experiment.rollout.needs());
+    add(slot(table, &["rollout"]), vec![Need::Node(experiment.rollout.agent().into())]);
+    for (name, policy) in &experiment.policy {
+        add(slot(table, &["policy", name]), policy.needs());
+    }
+    // Critics run in the order of their needs; each sees what the others provide.
+    for (name, critic) in &experiment.critic {
+        add(slot(table, &["critic", name]), critic.needs());
+    }
+    add(slot(table, &["estimator"]), experiment.estimator.needs());
+    for (i, transform) in experiment.transform.iter().enumerate() {
+        add(slot(table, &["transform", &i.to_string()]), transform.needs());
+    }
+    add(slot(table, &["objective"]), experiment.objective.needs());
+    add(slot(table, &["objective"]), experiment.objective.columns().into_iter().map(Need::Differentiable).collect());
+    required
+}
+
+/// The keys of those that cover a need; none if nothing does.
+pub fn covered_by(required: &Required, experiment: &Experiment, table: &toml::Table) -> Vec<Vec<String>> {
+    if let Need::Node(name) = &required.need {
+        return experiment.policy.contains_key(name).then(|| slot(table, &["policy", name])).into_iter().collect();
+    }
+    let mut by: Vec<Vec<String>> = providers(experiment, table)
+        .into_iter()
+        .filter(|(_, provides)| covers(provides, &required.need))
+        .map(|(path, _)| path)
+        .collect();
+    let recomputed = experiment.update.old == Old::Recomputed;
+    if by.is_empty() && required.need == Need::BehaviorLogprob && required.path[0] == "objective" && recomputed {
+        by.push(vec!["update".into(), "old".into()]);
+    }
+    by
+}
+
+/// What each plugin provides, by its key.
+fn providers(experiment: &Experiment, table: &toml::Table) -> Vec<(Vec<String>, Vec<Provide>)> {
+    let mut providers = vec![
+        (slot(table, &["environment"]), experiment.environment.provides()),
+        (slot(table, &["rollout"]), experiment.rollout.provides()),
+    ];
+    for (name, critic) in &experiment.critic {
+        providers.push((slot(table, &["critic", name]), critic.provides()));
+    }
+    let agent = experiment.rollout.agent();
+    if let Some(policy) = experiment.policy.get(agent) {
+        let columns = policy.columns().into_iter().map(Need::Differentiable).collect();
+        providers.push((slot(table, &["policy", agent]), columns));
+    }
+    providers
+}
+
 /// Checks the graph of one phase. `table` is the phase's merged tree, from which the plugins' names are read.
 pub fn check(experiment: &Experiment, table: &toml::Table) -> Vec<Unmet> {
     let mut unmet = Vec::new();
     let provided = provided(experiment);
     let agent = experiment.rollout.agent();
-    let nodes: BTreeSet<&str> = experiment.policy.keys().map(String::as_str).collect();
-    let mut require = |path: Vec<String>, needs: Vec<Need>, provided: &[Provide]| {
-        for need in needs {
-            let covered = match &need {
-                Need::Node(name) => nodes.contains(name.as_str()),
-                Need::BehaviorLogprob if path[0] == "objective" => {
-                    experiment.update.old == Old::Recomputed || covers(provided, &need)
-                }
-                _ => covers(provided, &need),
-            };
-            if !covered {
-                let (kind, name) = (&path[0], path.last().expect("a path is never empty"));
-                unmet.push(Unmet {
-                    message: format!("{kind} `{name}` needs {need}"),
-                    help: remedy(&need, experiment),
-                    path: path.clone(),
-                });
-            }
+    for required in required(experiment, table) {
+        if covered_by(&required, experiment, table).is_empty() {
+            let Required { path, need } = required;
+            let (kind, name) = (&path[0], path.last().expect("a path is never empty"));
+            unmet.push(Unmet {
+                message: format!("{kind} `{name}` needs {need}"),
+                help: remedy(&need, experiment),
+                path,
+            });
         }
-    };
-
-    require(slot(table, &["rollout"]), experiment.rollout.needs(), &provided);
-    require(slot(table, &["rollout"]), vec![Need::Node(agent.into())], &provided);
-    for (name, policy) in &experiment.policy {
-        require(slot(table, &["policy", name]), policy.needs(), &provided);
     }
-    // Critics run in the order of their needs; each sees what the others provide.
-    for (name, critic) in &experiment.critic {
-        require(slot(table, &["critic", name]), critic.needs(), &provided);
-    }
-    require(slot(table, &["estimator"]), experiment.estimator.needs(), &provided);
-    for (i, transform) in experiment.transform.iter().enumerate() {
-        require(slot(table, &["transform", &i.to_string()]), transform.needs(), &provided);
-    }
-    let mut needs = experiment.objective.needs();
-    needs.extend(experiment.objective.columns().into_iter().map(Need::Differentiable));
-    require(slot(table, &["objective"]), needs, &provided);
 
     for name in experiment.reward.keys().filter(|name| *name != "env") {
         let known = [Scope::Turn, Scope::Token].into_iter().any(|scope| covers(&provided, &Need::Signal(name.clone(), scope)));
@@ -126,29 +168,18 @@ pub fn critic_order(critics: &BTreeMap<String, Slot<dyn CriticConfig>>) -> Resul
 
 /// Everything that the experiment's plugins provide.
 pub fn provided(experiment: &Experiment) -> Vec<Provide> {
-    let mut provided = experiment.environment.provides();
-    provided.extend(experiment.rollout.provides());
-    provided.extend(experiment.critic.values().flat_map(|critic| critic.provides()));
-    if let Some(policy) = experiment.policy.get(experiment.rollout.agent()) {
-        provided.extend(policy.columns().into_iter().map(Need::Differentiable));
-    }
-    provided
+    providers(experiment, &toml::Table::new()).into_iter().flat_map(|(_, provides)| provides).collect()
 }
 
 /// `prefix.NAME`, where NAME is the plugin in that slot.
 fn slot(table: &toml::Table, prefix: &[&str]) -> Vec<String> {
     let mut path: Vec<String> = prefix.iter().map(|s| (*s).to_string()).collect();
-    let mut at = prefix.iter().try_fold(table.get(prefix[0]), |at, key| {
-        if *key == prefix[0] {
-            return Some(at);
-        }
-        Some(match at? {
-            toml::Value::Table(t) => t.get(*key),
-            toml::Value::Array(a) => key.parse::<usize>().ok().and_then(|i| a.get(i)),
-            _ => None,
-        })
+    let at = prefix[1..].iter().fold(table.get(prefix[0]), |at, key| match at? {
+        toml::Value::Table(t) => t.get(*key),
+        toml::Value::Array(a) => key.parse::<usize>().ok().and_then(|i| a.get(i)),
+        _ => None,
     });
-    if let Some(name) = at.take().flatten().and_then(toml::Value::as_table).and_then(|t| t.keys().next()) {
+    if let Some(name) = at.and_then(toml::Value::as_table).and_then(|t| t.keys().next()) {
         path.push(name.clone());
     }
     path

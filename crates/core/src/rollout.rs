@@ -39,8 +39,16 @@ impl Acting<'_> {
     /// # Errors
     /// If there is none: `check` refuses such an experiment.
     pub fn node(&mut self, name: &str) -> Result<&mut Box<dyn Policy>, PolicyError> {
-        self.nodes.get_mut(name).ok_or_else(|| PolicyError::Unsupported(format!("there is no policy node `{name}`")))
+        node(self.nodes, name)
     }
+}
+
+/// The policy node of that name, for who needs the other parts of [`Acting`] at the same time.
+///
+/// # Errors
+/// If there is none: `check` refuses such an experiment.
+pub fn node<'a>(nodes: &'a mut Nodes, name: &str) -> Result<&'a mut Box<dyn Policy>, PolicyError> {
+    nodes.get_mut(name).ok_or_else(|| PolicyError::Unsupported(format!("there is no policy node `{name}`")))
 }
 
 /// Why a rollout failed.

@@ -1,0 +1,75 @@
+//! The environment's scripted expert plays: episodes to clone.
+//!
+//! An expert's tokens have no behaviour log-probability: absent, not 0, so objectives that form ratios refuse them.
+
+use ascribe_core::log::GroupLog;
+use ascribe_core::play::{Decode, Keep, Play};
+use ascribe_core::range::AtLeast;
+use ascribe_core::rollout::{Acting, RolloutError};
+use ascribe_core::{BuildContext, BuildError, Need, Provide, RolloutConfig, RolloutStrategy, plugin};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::independent::draw;
+
+/// `[rollout.expert]`
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Expert {
+    /// Tasks per update, at least 1.
+    pub groups: AtLeast<1>,
+    /// Episodes per task, at least 1: a noisy expert differs between them.
+    pub group_size: AtLeast<1>,
+    /// What the policy's actions may be made of: with `admissible`, a token without an alternative is fed, not learned.
+    #[serde(default)]
+    pub decode: Decode,
+    /// Policy node whose tokens it speaks and that learns from it.
+    #[serde(default = "crate::actor")]
+    pub agent: String,
+}
+
+plugin! {
+    Rollout "expert" {
+        summary: "The environment's scripted expert plays: episodes to clone with objective `nll`.",
+        source: "",
+        when: "In a phase before reinforcement learning.",
+        example: "groups = 16\ngroup_size = 1",
+    }
+    impl RolloutConfig for Expert {
+        fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {
+            Ok(Box::new(self.clone()))
+        }
+        fn needs(&self) -> Vec<Need> {
+            let mut needs = vec![Need::Expert];
+            if self.decode == Decode::Admissible {
+                needs.push(Need::Admissible);
+            }
+            needs
+        }
+        fn provides(&self) -> Vec<Provide> {
+            vec![Need::GroupOfAtLeast(*self.group_size), Need::Chains]
+        }
+        fn agent(&self) -> &str {
+            &self.agent
+        }
+    }
+}
+
+impl RolloutStrategy for Expert {
+    fn collect(&mut self, acting: &mut Acting<'_>) -> Result<Vec<GroupLog>, RolloutError> {
+        let tasks = draw(acting, self.groups.get())?;
+        let play = Play {
+            agent: &self.agent,
+            tasks: &tasks,
+            members: self.group_size.get(),
+            temperature: 1.0,
+            decode: self.decode,
+            keep: Keep::default(),
+            stream: "expert",
+            update: acting.now.update,
+            seeds: acting.seeds,
+        };
+        let tokenizer = acting.node(&self.agent)?.tokenizer();
+        play.expert(&*tokenizer, &*acting.tasks, acting.ledger)
+    }
+}

@@ -1,0 +1,87 @@
+//! Independent episodes: each task is played by a group of members that share nothing but their start.
+//!
+//! Lock-step over all live episodes: one policy batch per turn, environments in parallel.
+
+use ascribe_core::environment::TaskId;
+use ascribe_core::log::GroupLog;
+use ascribe_core::play::{Decode, Keep, Play};
+use ascribe_core::range::{AtLeast, Positive};
+use ascribe_core::rollout::{Acting, RolloutError, node};
+use ascribe_core::{BuildContext, BuildError, Need, Provide, RolloutConfig, RolloutStrategy, plugin};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `[rollout.independent]`
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Independent {
+    /// Tasks per update, at least 1.
+    pub groups: AtLeast<1>,
+    /// Episodes per task, at least 1; group-relative estimators need 2.
+    pub group_size: AtLeast<1>,
+    /// Sampling temperature, positive.
+    #[serde(default = "one")]
+    pub temperature: Positive,
+    /// What actions may be made of.
+    #[serde(default)]
+    pub decode: Decode,
+    /// Policy node that acts.
+    #[serde(default = "crate::actor")]
+    pub agent: String,
+}
+
+fn one() -> Positive {
+    Positive::try_from(1.0).expect("in range")
+}
+
+plugin! {
+    Rollout "independent" {
+        summary: "Groups of independent episodes, one group per task.",
+        source: "",
+        when: "The default of the field. For branches inside an episode, use a strategy that re-enters states.",
+        example: "groups = 8\ngroup_size = 8",
+    }
+    impl RolloutConfig for Independent {
+        fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {
+            Ok(Box::new(self.clone()))
+        }
+        fn needs(&self) -> Vec<Need> {
+            if self.decode == Decode::Admissible { vec![Need::Admissible] } else { Vec::new() }
+        }
+        fn provides(&self) -> Vec<Provide> {
+            vec![Need::GroupOfAtLeast(*self.group_size), Need::Chains, Need::BehaviorLogprob, Need::Entropy]
+        }
+        fn agent(&self) -> &str {
+            &self.agent
+        }
+    }
+}
+
+impl RolloutStrategy for Independent {
+    fn collect(&mut self, acting: &mut Acting<'_>) -> Result<Vec<GroupLog>, RolloutError> {
+        let tasks = draw(acting, self.groups.get())?;
+        let play = Play {
+            agent: &self.agent,
+            tasks: &tasks,
+            members: self.group_size.get(),
+            temperature: *self.temperature as f32,
+            decode: self.decode,
+            keep: Keep::default(),
+            stream: "rollout",
+            update: acting.now.update,
+            seeds: acting.seeds,
+        };
+        let Acting { nodes, tasks, ledger, .. } = acting;
+        play.sample(&mut **node(nodes, &self.agent)?, &**tasks, ledger)
+    }
+}
+
+/// The next tasks, and the count of drawn ones moved on.
+pub(crate) fn draw(acting: &mut Acting<'_>, n: usize) -> Result<Vec<TaskId>, RolloutError> {
+    let tasks = acting.tasks.draw(n, *acting.drawn, acting.seeds);
+    if tasks.is_empty() {
+        return Err(RolloutError::NoTasks("the environment has no training tasks".into()));
+    }
+    *acting.drawn += tasks.len() as u64;
+    Ok(tasks)
+}
