@@ -3,6 +3,8 @@
 mod sampling;
 mod scripted;
 mod tabular;
+mod transformer;
 
 pub use scripted::Scripted;
 pub use tabular::Tabular;
+pub use transformer::Transformer;
