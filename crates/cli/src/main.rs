@@ -1,1 +1,5 @@
-fn main() -> std::process::ExitCode { ascribe::main() }
+//! The binary: all plugins of this repository.
+
+fn main() -> std::process::ExitCode {
+    ascribe::main()
+}

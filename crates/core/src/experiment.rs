@@ -342,9 +342,12 @@ pub struct Phase {
     pub knobs: Vec<Knob>,
 }
 
-/// Top-level keys below which numbers may be scheduled: what the loop reads anew each update. Everything else is built
-/// or read once, so a schedule there would be without effect, and `config` refuses it.
-pub const SCHEDULABLE: [&str; 5] = ["reward", "estimator", "transform", "objective", "update"];
+/// Top-level keys below which numbers may be scheduled: what is read anew or rebuilt when it changes. Everything else is
+/// built or read once, so a schedule there would be without effect, and `config` refuses it.
+pub const SCHEDULABLE: [&str; 7] = ["rollout", "critic", "reward", "estimator", "transform", "objective", "update"];
+
+/// Top-level keys that hold for a whole run: a phase cannot have its own.
+pub const RUN_WIDE: [&str; 7] = ["question", "seed", "uses", "device", "environment", "policy", "run"];
 
 /// A scheduled number.
 #[derive(Debug)]

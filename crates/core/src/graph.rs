@@ -37,7 +37,13 @@ pub struct Required {
 pub fn required(experiment: &Experiment, table: &toml::Table) -> Vec<Required> {
     let mut required = Vec::new();
     let mut add = |path: Vec<String>, needs: Vec<Need>| {
-        required.extend(needs.into_iter().map(|need| Required { path: path.clone(), need }));
+        for need in needs {
+            let one = Required { path: path.clone(), need };
+            // Parts of a plugin may need the same.
+            if !required.contains(&one) {
+                required.push(one);
+            }
+        }
     };
     add(slot(table, &["rollout"]), experiment.rollout.needs());
     add(slot(table, &["rollout"]), vec![Need::Node(experiment.rollout.agent().into())]);
@@ -97,7 +103,9 @@ pub fn check(experiment: &Experiment, table: &toml::Table) -> Vec<Unmet> {
     let provided = provided(experiment);
     let agent = experiment.rollout.agent();
     for required in required(experiment, table) {
-        if covered_by(&required, experiment, table).is_empty() {
+        // Without the acting node nothing can be differentiated: that it is missing says enough.
+        let follows = matches!(required.need, Need::Differentiable(_)) && !experiment.policy.contains_key(agent);
+        if !follows && covered_by(&required, experiment, table).is_empty() {
             let Required { path, need } = required;
             let (kind, name) = (&path[0], path.last().expect("a path is never empty"));
             unmet.push(Unmet {
@@ -123,11 +131,11 @@ pub fn check(experiment: &Experiment, table: &toml::Table) -> Vec<Unmet> {
             });
         }
     }
-    for name in &experiment.train {
+    for (i, name) in experiment.train.iter().enumerate() {
         if name != agent && !experiment.critic.contains_key(name) {
             let known: Vec<&str> = std::iter::once(agent).chain(experiment.critic.keys().map(String::as_str)).collect();
             unmet.push(Unmet {
-                path: vec!["train".into()],
+                path: vec!["train".into(), i.to_string()],
                 message: format!("`{name}` is neither the acting node nor a critic"),
                 help: format!("those that can train: {}", known.join(", ")),
             });

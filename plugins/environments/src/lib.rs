@@ -1,1 +1,4 @@
-//! Embedded environments.
+//! Embedded environments: native, deterministic, without data of their own.
+
+pub mod between;
+pub mod bugfix;

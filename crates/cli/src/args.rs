@@ -1,0 +1,158 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+
+use ascribe_core::registry::Kind;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand};
+
+/// Credit assignment in agentic reinforcement learning: which turns earned the outcome.
+#[derive(Debug, Parser)]
+#[command(version, about, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run an experiment, or go on with it where it was stopped
+    Run(RunArgs),
+    /// Go on with a run
+    Resume(ResumeArgs),
+    /// Measure what a run has learned
+    Eval(EvalArgs),
+    /// Check an experiment without running it: its graph, what its plugins need, what replaces what
+    Check(CheckArgs),
+    /// List the plugins that this binary links
+    Plugins(PluginsArgs),
+    /// Explain a plugin, a metric, or a key of an experiment
+    Explain(ExplainArgs),
+    /// Print the JSON schema of experiments, for editors
+    Schema(SchemaArgs),
+}
+
+/// An experiment and what is changed in it.
+#[derive(Debug, Args)]
+pub(crate) struct ExperimentArgs {
+    /// The experiment
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Settings that change it, for example estimator=grpo update.learning_rate=0.001
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+/// `run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub experiment: ExperimentArgs,
+    /// Move a run that is already there aside, and start anew
+    #[arg(long)]
+    pub fresh: bool,
+    /// Threads; 0 is one per core. Never changes a result
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u64>,
+    /// Seed of everything random
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+impl RunArgs {
+    /// The settings, those of options included.
+    pub fn settings(&self) -> Vec<String> {
+        let seed = self.seed.map(|n| format!("seed={n}"));
+        let threads = self.threads.map(|n| format!("run.threads={n}"));
+        self.experiment.settings.iter().cloned().chain(seed).chain(threads).collect()
+    }
+}
+
+/// `resume`
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// The run's folder
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// Settings that change no result or make the run longer, for example run.threads=4 updates=200
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+/// `eval`
+#[derive(Debug, Args)]
+pub(crate) struct EvalArgs {
+    /// The run's folder
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// Split to measure on; all but train if left out
+    #[arg(long, value_name = "NAME")]
+    pub split: Option<String>,
+    /// Most tasks; 0 is all
+    #[arg(long, value_name = "N")]
+    pub tasks: Option<u64>,
+    /// Sampled episodes per task, beside one greedy one
+    #[arg(long, value_name = "N")]
+    pub samples: Option<u64>,
+    /// Update whose checkpoint is measured; the last one if left out
+    #[arg(long, value_name = "N")]
+    pub checkpoint: Option<u32>,
+}
+
+/// `check`
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub experiment: ExperimentArgs,
+}
+
+/// `plugins`
+#[derive(Debug, Args)]
+pub(crate) struct PluginsArgs {
+    /// Only plugins of this kind
+    #[arg(value_name = "KIND", value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)))]
+    pub kind: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `explain`
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// A plugin, a metric, or an experiment's file
+    #[arg(value_name = "NAME|METRIC|FILE")]
+    pub what: String,
+    /// A key of the experiment, for example update.learning_rate or phase.NAME.updates
+    #[arg(value_name = "KEY")]
+    pub key: Option<String>,
+    /// Settings that change the experiment
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+/// `schema`
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    /// Write it to a file
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_are_settings() {
+        let words = ["ascribe", "run", "x.toml", "seed=1", "--threads", "2", "--seed", "3"];
+        let Command::Run(args) = Arguments::try_parse_from(words).expect("a good line").command else { panic!("run") };
+        assert_eq!(args.settings(), ["seed=1", "seed=3", "run.threads=2"]);
+    }
+}

@@ -1,0 +1,145 @@
+//! `check`: an experiment's graph, without running it.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use ascribe_config::Loaded;
+use ascribe_core::experiment::{KnobMemory, Phase};
+use ascribe_core::{Experiment, Now, graph};
+use toml::{Table, Value};
+
+use crate::args::CheckArgs;
+use crate::load;
+use crate::output::{complain, indent, say, table};
+
+/// Checks an experiment and shows its graph.
+pub(crate) fn command(args: &CheckArgs) -> ExitCode {
+    let loaded = match load::experiment(&args.experiment.file, &args.experiment.settings) {
+        Ok(loaded) => loaded,
+        Err(code) => return code,
+    };
+    match describe(&loaded) {
+        Ok(text) => {
+            say(&text);
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            complain(&format!("error: {message}"));
+            ExitCode::from(crate::REJECTED)
+        }
+    }
+}
+
+/// The experiment in words.
+fn describe(loaded: &Loaded) -> Result<String, String> {
+    let mut out = format!("experiment `{}`", loaded.plan.name);
+    for (i, phase) in loaded.plan.phases.iter().enumerate() {
+        let (experiment, _) = phase.at(&Now::default(), &mut KnobMemory::default())?;
+        if i == 0
+            && let Some(question) = &experiment.question
+        {
+            out += &format!(": {question}");
+        }
+        out += &format!("\n\n{}", heading(loaded.has_phases, phase, &experiment));
+        out += &format!("\n{}", indent(&graph_of(phase, &experiment), 2));
+        out += &format!("\n\n{}", indent(&needs_of(phase, &experiment), 2));
+    }
+    if !loaded.replaced.is_empty() {
+        out += "\n\nreplaced";
+        loaded.replaced.iter().for_each(|replaced| out += &format!("\n  {replaced}"));
+    }
+    if !loaded.changes.is_empty() {
+        out += &format!("\n\nchanged\n{}", indent(&changes_of(loaded), 2));
+    }
+    if let Some(grid) = &loaded.grid {
+        let axes: Vec<&str> = grid.keys().map(String::as_str).collect();
+        out += &format!("\n\ngrid over {}", axes.join(", "));
+    }
+    Ok(out + "\n\naccepted; nothing was run")
+}
+
+fn heading(has_phases: bool, phase: &Phase, experiment: &Experiment) -> String {
+    let updates = match experiment.updates.0 {
+        1 => "1 update".to_string(),
+        n => format!("{n} updates"),
+    };
+    if has_phases { format!("phase `{}`: {updates}", phase.name) } else { updates }
+}
+
+/// Stages in the order in which they act.
+fn graph_of(phase: &Phase, experiment: &Experiment) -> String {
+    let tree = &phase.tree;
+    let nodes: Vec<String> = named(tree.get("policy")).map(|(name, plugin)| format!("{name}: {plugin}")).collect();
+    let mut critics: BTreeMap<&str, String> = named(tree.get("critic")).collect();
+    let order = graph::critic_order(&experiment.critic).unwrap_or_default();
+    let critics: Vec<String> =
+        order.iter().filter_map(|name| Some(format!("{name}: {}", critics.remove(name.as_str())?))).collect();
+    let transforms: Vec<String> = tree.get("transform").and_then(Value::as_array).into_iter().flatten().map(plugin).collect();
+    let reward: Vec<String> = experiment
+        .reward
+        .iter()
+        .map(|(name, weight)| if *weight == 1.0 { name.clone() } else { format!("{weight} × {name}") })
+        .collect();
+    let everyone = std::iter::once(experiment.rollout.agent().to_string()).chain(order.iter().cloned()).collect();
+    let trained = if experiment.train.is_empty() { everyone } else { experiment.train.clone() };
+    let slot = |key: &str| tree.get(key).map_or_else(String::new, plugin);
+    let mut rows = vec![
+        ("environment", slot("environment")),
+        ("policy", nodes.join(", ")),
+        ("rollout", format!("{} ({} acts)", slot("rollout"), experiment.rollout.agent())),
+        ("critics", join(&critics, " → ")),
+        ("reward", join(&reward, " + ")),
+        ("estimator", slot("estimator")),
+        ("transforms", join(&transforms, " → ")),
+        ("objective", slot("objective")),
+        ("trained", join(&trained, ", ")),
+    ];
+    for knob in &phase.knobs {
+        let (min, max) = knob.schedule.bounds();
+        rows.push(("scheduled", format!("{} from {min} to {max}", knob.path.join("."))));
+    }
+    let rows = rows.into_iter().map(|(stage, what)| format!("{stage:<12}{what}").trim_end().to_string());
+    rows.collect::<Vec<_>>().join("\n")
+}
+
+/// What plugins need, and who covers it.
+fn needs_of(phase: &Phase, experiment: &Experiment) -> String {
+    let rows: Vec<Vec<String>> = graph::required(experiment, &phase.tree)
+        .into_iter()
+        .map(|required| {
+            let by = graph::covered_by(&required, experiment, &phase.tree);
+            let by: Vec<String> = by.iter().map(|path| path.join(".")).collect();
+            vec![required.path.join("."), required.need.to_string(), by.join(", ")]
+        })
+        .collect();
+    table(&["who", "needs", "covered by"], rows)
+}
+
+fn changes_of(loaded: &Loaded) -> String {
+    let value = |v: &Option<Value>| v.as_ref().map_or("(not set)".into(), Value::to_string);
+    let rows = loaded.changes.iter().map(|change| {
+        let effect = match (&change.phases[..], loaded.has_phases) {
+            ([], _) => "no effect: something above it says otherwise".into(),
+            (_, false) => String::new(),
+            (phases, true) if phases.len() == loaded.plan.phases.len() => "in all phases".into(),
+            (phases, true) => format!("in phase {}", phases.join(", ")),
+        };
+        let new = if change.phases.is_empty() { "(unchanged)".into() } else { value(&change.new) };
+        vec![change.key.clone(), value(&change.old), new, change.place.to_string(), effect]
+    });
+    table(&["key", "before", "now", "by", ""], rows.collect())
+}
+
+/// Names and plugins of a table of slots.
+fn named(slots: Option<&Value>) -> impl Iterator<Item = (&str, String)> {
+    slots.and_then(Value::as_table).into_iter().flat_map(Table::iter).map(|(name, slot)| (name.as_str(), plugin(slot)))
+}
+
+/// The plugin in a slot.
+fn plugin(slot: &Value) -> String {
+    slot.as_table().and_then(|table| table.keys().next().cloned()).unwrap_or_default()
+}
+
+fn join(words: &[String], with: &str) -> String {
+    if words.is_empty() { "none".into() } else { words.join(with) }
+}

@@ -1,0 +1,21 @@
+//! Loading an experiment for a command.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use ascribe_config::{Loaded, Request, load};
+
+use crate::REJECTED;
+use crate::output::{colours, complain};
+
+/// Loads an experiment with the environment's settings and those of the command line. What is wrong is printed.
+///
+/// # Errors
+/// The exit code, if it was rejected.
+pub(crate) fn experiment(file: &Path, settings: &[String]) -> Result<Loaded, ExitCode> {
+    let request = Request::new(file).environment(std::env::vars_os()).assignments(settings.iter().cloned());
+    load(&request).map_err(|report| {
+        complain(&report.render(colours()));
+        ExitCode::from(REJECTED)
+    })
+}

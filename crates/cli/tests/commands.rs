@@ -1,0 +1,109 @@
+//! The commands that run nothing, with the real binary.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const GOOD: &str = r#"question = "Does it load?"
+updates = 3
+environment = "bugfix"
+objective = "reinforce"
+
+[policy.actor.tabular]
+
+[rollout.independent]
+groups = 2
+group_size = 4
+
+[estimator.grpo]
+
+[update]
+learning_rate = 0.5
+
+[[phase]]
+name = "first"
+
+[[phase]]
+name = "second"
+transform = ["whiten"]
+"#;
+
+fn ascribe(folder: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ascribe")).args(words).current_dir(folder).output().unwrap()
+}
+
+/// Exit code, standard output, standard error.
+fn seen(text: &str, words: &[&str]) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("exp.toml"), text).unwrap();
+    let out = ascribe(folder.path(), words);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (out.status.code().unwrap(), text(&out.stdout), text(&out.stderr))
+}
+
+#[test]
+fn a_good_experiment_is_shown() {
+    let (code, out, err) = seen(GOOD, &["check", "exp.toml", "phase.second.estimator.grpo.std=false"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for part in [
+        "experiment `exp`: Does it load?",
+        "phase `second`: 3 updates",
+        "environment bugfix",
+        "policy      actor: tabular",
+        "transforms  whiten",
+        "groups of at least 2",
+        "phase.second.estimator.grpo.std",
+        "in phase second",
+        "nothing was run",
+    ] {
+        assert!(out.contains(part), "{part:?} in\n{out}");
+    }
+}
+
+#[test]
+fn a_bad_experiment_is_rejected_with_its_place() {
+    let (code, out, err) = seen(&GOOD.replace("learning_rate", "lerning_rate"), &["check", "exp.toml"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    for part in ["--> exp.toml:16:1", "^^^^^^^^^^^^", "did you mean `learning_rate`?", "1 problem"] {
+        assert!(err.contains(part), "{part:?} in\n{err}");
+    }
+    assert!(!err.contains('\u{1b}'), "no colours where nobody sees them");
+    for words in [&["check", "absent.toml"][..], &["check"], &["chekc"], &["run", "absent.toml"], &["explain", "exp.toml", "sed"]]
+    {
+        assert_eq!(seen(GOOD, words).0, 2, "{words:?}");
+    }
+}
+
+#[test]
+fn things_are_explained() {
+    for (words, parts) in [
+        (&["explain", "grpo"][..], &["estimator `grpo`", "groups of at least 2", "ascribe-estimators"][..]),
+        (&["explain", "schedule.ramp"], &["schedule `ramp`", "from = 0.0"]),
+        (&["explain", "actor/entropy"], &["nats"]),
+        (&["explain", "exp.toml", "update.learning_rate"], &["above 0", "in phase first, second: 0.5, from exp.toml:16:17"]),
+        (&["explain", "exp.toml", "seed", "seed=3"], &["here in phase first, second: 3, from command line `seed=3`"]),
+        (&["plugins", "schedule"], &["ramp", "feedback"]),
+    ] {
+        let (code, out, err) = seen(GOOD, words);
+        assert_eq!(code, 0, "{words:?}: {err}");
+        for part in parts {
+            assert!(out.contains(part), "{words:?}: {part:?} in\n{out}");
+        }
+    }
+    let (_, out, _) = seen(GOOD, &["plugins", "estimator"]);
+    assert!(out.contains("grpo") && !out.contains("ramp"), "{out}");
+    let (_, json, _) = seen(GOOD, &["plugins", "--json"]);
+    assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap().as_array().unwrap().iter().any(|p| p["name"] == "grpo"));
+}
+
+#[test]
+fn the_schema_is_written() {
+    let (code, out, _) = seen(GOOD, &["schema"]);
+    let printed: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, printed["title"].as_str()), (0, Some("Ascribe experiment")));
+    let folder = tempfile::tempdir().unwrap();
+    assert!(ascribe(folder.path(), &["schema", "--out", "schema.json"]).status.success());
+    let written = std::fs::read_to_string(folder.path().join("schema.json")).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), printed);
+    assert_eq!(ascribe(folder.path(), &["schema", "--out", "absent/schema.json"]).status.code(), Some(1));
+}

@@ -1,0 +1,144 @@
+//! Why a run could not begin, go on or be measured.
+
+use std::path::PathBuf;
+
+use ascribe_core::build::BuildError;
+use ascribe_core::rollout::RolloutError;
+
+use crate::disk::DiskError;
+use crate::live::LiveError;
+use crate::train::TrainError;
+
+/// A run that failed, or was never begun.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// What the experiment asks for cannot be.
+    #[error("{0}")]
+    Config(String),
+    /// The folder holds a run of another experiment.
+    #[error("{0}")]
+    Differs(Difference),
+    /// Another process uses the folder.
+    #[error("`{}` is in use by process {pid}: wait for it, stop it, or choose another folder with `run.dir`", folder.display())]
+    Locked {
+        /// The folder.
+        folder: PathBuf,
+        /// The other process, as it wrote itself down.
+        pid: String,
+    },
+    /// There is no run where one should be.
+    #[error("`{}` {reason}", folder.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+        /// Completes "`FOLDER` …".
+        reason: String,
+    },
+    /// Something could not be written.
+    #[error("{0}")]
+    Disk(#[from] DiskError),
+    /// A plugin could not be built, saved or restored.
+    #[error("{0}")]
+    Live(#[from] LiveError),
+    /// An update failed.
+    #[error("update {update} failed: {source}")]
+    Train {
+        /// The update, counted from 1.
+        update: u32,
+        /// Why.
+        source: Box<TrainError>,
+    },
+    /// An evaluation failed.
+    #[error("the evaluation failed: {0}")]
+    Evaluate(#[from] RolloutError),
+    /// An alarm that was set to `stop` went off.
+    #[error("alarm `{name}` after update {update}: {text}")]
+    Alarm {
+        /// Which.
+        name: &'static str,
+        /// The update, counted from 1.
+        update: u32,
+        /// What was seen, and what to change.
+        text: String,
+    },
+}
+
+impl RunError {
+    /// The command's exit code: 2 where the configuration is to blame, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Config(_) | RunError::Differs(_) | RunError::Live(LiveError::Config(_)) => 2,
+            RunError::Live(LiveError::Build { source: BuildError::Config(_) | BuildError::Device(_), .. }) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// In what an experiment differs from the one whose run lies in the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Keys, with their value in the folder's run and the value asked for; `None` where the key is not there.
+    pub keys: Vec<(String, Option<String>, Option<String>)>,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "`{}` holds a run of another experiment:", self.folder.display())?;
+        for (key, there, asked) in &self.keys {
+            let say = |x: &Option<String>| x.clone().unwrap_or_else(|| "(not set)".into());
+            writeln!(f, "  {key}: {} there, {} asked for", say(there), say(asked))?;
+        }
+        write!(f, "  choose another `name`, or move the old run aside with `--fresh`")
+    }
+}
+
+/// The keys in which two experiments differ.
+pub(crate) fn difference(there: &str, asked: &str) -> Vec<(String, Option<String>, Option<String>)> {
+    let (Ok(there_table), Ok(asked_table)) = (there.parse::<toml::Table>(), asked.parse::<toml::Table>()) else {
+        return vec![("identity".into(), Some(there.into()), Some(asked.into()))];
+    };
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    flatten("", &toml::Value::Table(there_table), &mut a);
+    flatten("", &toml::Value::Table(asked_table), &mut b);
+    let mut keys: Vec<&String> = a.iter().chain(&b).map(|(key, _)| key).collect();
+    keys.sort();
+    keys.dedup();
+    let get = |of: &[(String, String)], key: &str| of.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone());
+    keys.into_iter().map(|key| (key.clone(), get(&a, key), get(&b, key))).filter(|(_, x, y)| x != y).collect()
+}
+
+fn flatten(path: &str, value: &toml::Value, out: &mut Vec<(String, String)>) {
+    let under = |key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
+    match value {
+        toml::Value::Table(table) if !table.is_empty() => table.iter().for_each(|(key, v)| flatten(&under(key), v, out)),
+        toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
+            items.iter().enumerate().for_each(|(i, v)| flatten(&under(&i.to_string()), v, out));
+        }
+        leaf => out.push((path.into(), leaf.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_key_and_both_values() {
+        let there = "seed = 1\n[estimator.gae]\ngamma = 0.9\n[[phase]]\nname = \"a\"\nupdates = 2\n";
+        let asked = "seed = 1\n[estimator.grpo]\n[[phase]]\nname = \"a\"\nupdates = 3\n";
+        let keys = difference(there, asked);
+        let some = |x: &str| Some(x.to_string());
+        assert_eq!(
+            keys,
+            [
+                ("estimator.gae.gamma".to_string(), some("0.9"), None),
+                ("estimator.grpo".to_string(), None, some("{}")),
+                ("phase.0.updates".to_string(), some("2"), some("3")),
+            ]
+        );
+        let text = Difference { folder: "runs/x".into(), keys }.to_string();
+        assert!(text.contains("phase.0.updates: 2 there, 3 asked for"), "{text}");
+    }
+}

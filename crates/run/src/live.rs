@@ -1,0 +1,385 @@
+//! Live objects: what a phase's tables become. They are built once, and rebuilt only where a phase or a schedule changes
+//! their table; what they remember stays with their name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use ascribe_core::build::{BuildContext, BuildError};
+use ascribe_core::experiment::{KnobMemory, Phase, Plan};
+use ascribe_core::graph;
+use ascribe_core::ledger::Ledger;
+use ascribe_core::policy::{HeadSpec, PolicyError};
+use ascribe_core::rollout::{Acting, Nodes};
+use ascribe_core::{Critic, Experiment, Now, RolloutStrategy, Seeds, TaskSet};
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::file_name;
+
+/// Why live objects could not be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LiveError {
+    /// A plugin could not be built.
+    #[error("phase `{phase}`, `{}`: {source}", path.join("."))]
+    Build {
+        /// The phase's name.
+        phase: String,
+        /// The key of its table.
+        path: Vec<String>,
+        /// Why.
+        source: BuildError,
+    },
+    /// Phases do not fit together, or a number cannot be scheduled.
+    #[error("{0}")]
+    Config(String),
+    /// A saved state was not taken up.
+    #[error("the saved state of `{key}` cannot be taken up: {reason}")]
+    Restore {
+        /// Whose state.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// A state could not be saved.
+    #[error("the state of `{key}` cannot be saved: {reason}")]
+    Save {
+        /// Whose state.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What acting stages share.
+pub struct World {
+    /// Policy nodes.
+    pub nodes: Nodes,
+    /// The tasks.
+    pub tasks: Box<dyn TaskSet>,
+    /// Training tasks drawn so far.
+    pub drawn: u64,
+    /// What was spent on training.
+    pub ledger: Ledger,
+    /// The run's seed.
+    pub seeds: Seeds,
+}
+
+impl World {
+    /// As acting stages see it.
+    pub fn acting<'a>(&'a mut self, now: &'a Now) -> Acting<'a> {
+        Acting {
+            nodes: &mut self.nodes,
+            tasks: &mut *self.tasks,
+            drawn: &mut self.drawn,
+            seeds: self.seeds,
+            ledger: &mut self.ledger,
+            now,
+        }
+    }
+}
+
+/// A critic and its name.
+pub struct NamedCritic {
+    /// Its name in TOML.
+    pub name: String,
+    /// The critic.
+    pub critic: Box<dyn Critic>,
+}
+
+/// A head that a critic added to a node; nodes are given theirs before their weights are loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Head {
+    node: String,
+    name: String,
+    detach_trunk: bool,
+    zero_init: bool,
+}
+
+impl Head {
+    fn spec(&self) -> HeadSpec {
+        HeadSpec { name: self.name.clone(), detach_trunk: self.detach_trunk, zero_init: self.zero_init }
+    }
+}
+
+/// From what a live object was built: its table and the scheduled numbers in it.
+#[derive(Clone, Debug, PartialEq)]
+struct Recipe {
+    /// Where its state is kept: kind, name, plugin.
+    key: String,
+    table: Option<toml::Value>,
+    numbers: Vec<(String, f64)>,
+}
+
+impl Recipe {
+    fn of(tree: &toml::Table, numbers: &BTreeMap<String, f64>, path: &[&str]) -> Self {
+        let table = path[1..].iter().try_fold(tree.get(path[0]), |at, key| Some(at?.get(key)));
+        let table = table.flatten().cloned();
+        let mut key = path.join(".");
+        // Another plugin under the same name starts without the memory of the one before it.
+        if let Some(plugin) = table.as_ref().and_then(|t| t.as_table()).and_then(|t| t.keys().next()) {
+            key = format!("{key}.{plugin}");
+        }
+        let prefix = format!("{}.", path.join("."));
+        let numbers = numbers.iter().filter(|(p, _)| p.starts_with(&prefix)).map(|(p, x)| (p.clone(), *x)).collect();
+        Self { key, table, numbers }
+    }
+}
+
+/// Everything that lives as long as a run.
+pub struct Live {
+    /// What acting stages share.
+    pub world: World,
+    /// Critics, in the order in which they judge.
+    pub critics: Vec<NamedCritic>,
+    rollout: Option<(Recipe, Box<dyn RolloutStrategy>)>,
+    recipes: BTreeMap<String, Recipe>,
+    heads: Vec<Head>,
+    /// States of what is not live at the moment, by [`Recipe::key`].
+    shelf: BTreeMap<String, Vec<u8>>,
+    device: String,
+    base: PathBuf,
+}
+
+/// What a checkpoint keeps of live objects: some files, and what is needed to make sense of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Saved {
+    drawn: u64,
+    ledger: Ledger,
+    heads: Vec<Head>,
+    /// File of each state, by whose it is.
+    shelf: BTreeMap<String, String>,
+}
+
+impl Live {
+    /// Builds environment and policy nodes, and tries the rollouts and critics of every phase, so that a phase that
+    /// cannot begin is found before the first one runs.
+    ///
+    /// # Errors
+    /// If a plugin cannot be built, or a phase wants another environment or other policies.
+    pub fn build(plan: &Plan, base: PathBuf) -> Result<Self, LiveError> {
+        let first = plan.phases.first().ok_or_else(|| LiveError::Config("the experiment has no phases".into()))?;
+        one_world(plan)?;
+        let (experiment, _) = first.at(&Now::default(), &mut KnobMemory::default()).map_err(LiveError::Config)?;
+        let seeds = Seeds(experiment.seed);
+        let nodes: BTreeSet<String> = experiment.policy.keys().cloned().collect();
+        let mut context = BuildContext {
+            seeds,
+            device: &experiment.device,
+            threads: rayon::current_num_threads(),
+            environment: None,
+            nodes,
+            base: base.clone(),
+        };
+        let tasks = experiment.environment.build(&context).map_err(not_built(&first.name, &["environment"]))?;
+        context.environment = Some(tasks.capabilities());
+        let mut built = Nodes::new();
+        for (name, config) in &experiment.policy {
+            built.insert(name.clone(), config.build(&context).map_err(not_built(&first.name, &["policy", name]))?);
+        }
+        for phase in &plan.phases {
+            let (experiment, _) = phase
+                .at(&Now::default(), &mut KnobMemory::default())
+                .map_err(|e| LiveError::Config(format!("phase `{}`: {e}", phase.name)))?;
+            experiment.rollout.build(&context).map_err(not_built(&phase.name, &["rollout"]))?;
+            for (name, config) in &experiment.critic {
+                config.build(name, &context).map_err(not_built(&phase.name, &["critic", name]))?;
+            }
+        }
+        let world = World { nodes: built, tasks, drawn: 0, ledger: Ledger::default(), seeds };
+        Ok(Self {
+            world,
+            critics: Vec::new(),
+            rollout: None,
+            recipes: BTreeMap::new(),
+            heads: Vec::new(),
+            shelf: BTreeMap::new(),
+            device: experiment.device,
+            base,
+        })
+    }
+
+    /// Makes rollout and critics those of `experiment`. What stays the same is not touched; what changes keeps its state
+    /// as long as it is the same plugin under the same name.
+    ///
+    /// # Errors
+    /// If one cannot be built, or does not take up its state.
+    pub fn fit(&mut self, experiment: &Experiment, phase: &Phase, numbers: &BTreeMap<String, f64>) -> Result<(), LiveError> {
+        let tree = &phase.tree;
+        let recipe = Recipe::of(tree, numbers, &["rollout"]);
+        let wanted: BTreeMap<String, Recipe> =
+            experiment.critic.keys().map(|name| (name.clone(), Recipe::of(tree, numbers, &["critic", name]))).collect();
+        let same_rollout = self.rollout.as_ref().is_some_and(|(built, _)| *built == recipe);
+        if same_rollout && wanted == self.recipes {
+            return Ok(());
+        }
+        let capabilities = self.world.tasks.capabilities().clone();
+        let context = BuildContext {
+            seeds: self.world.seeds,
+            device: &self.device,
+            threads: rayon::current_num_threads(),
+            environment: Some(&capabilities),
+            nodes: self.world.nodes.keys().cloned().collect(),
+            base: self.base.clone(),
+        };
+        if !same_rollout {
+            if let Some((old, rollout)) = self.rollout.take() {
+                self.shelf.insert(old.key, rollout.save());
+            }
+            let mut rollout = experiment.rollout.build(&context).map_err(not_built(&phase.name, &["rollout"]))?;
+            if let Some(bytes) = self.shelf.remove(&recipe.key) {
+                rollout.load(&bytes).map_err(|reason| LiveError::Restore { key: recipe.key.clone(), reason })?;
+            }
+            self.rollout = Some((recipe, rollout));
+        }
+
+        let order = graph::critic_order(&experiment.critic)
+            .map_err(|circle| LiveError::Config(format!("critics need each other in a circle: {}", circle.join(", "))))?;
+        let mut old: BTreeMap<String, Box<dyn Critic>> =
+            std::mem::take(&mut self.critics).into_iter().map(|c| (c.name, c.critic)).collect();
+        let recipes = std::mem::replace(&mut self.recipes, wanted);
+        for (name, recipe) in &recipes {
+            if self.recipes.get(name) != Some(recipe)
+                && let Some(critic) = old.remove(name)
+            {
+                self.shelf.insert(recipe.key.clone(), save_critic(&recipe.key, &*critic)?);
+            }
+        }
+        for name in order {
+            let critic = match old.remove(&name) {
+                Some(critic) => critic,
+                None => {
+                    let key = &self.recipes[&name].key;
+                    let built = experiment.critic[&name].build(&name, &context);
+                    let mut critic = built.map_err(not_built(&phase.name, &["critic", &name]))?;
+                    for (node, spec) in critic.heads() {
+                        add_head(&mut self.world.nodes, &mut self.heads, &name, node, spec)?;
+                    }
+                    if let Some(bytes) = self.shelf.remove(key) {
+                        critic.load(&bytes).map_err(|e| LiveError::Restore { key: key.clone(), reason: e.to_string() })?;
+                    }
+                    critic
+                }
+            };
+            self.critics.push(NamedCritic { name, critic });
+        }
+        Ok(())
+    }
+
+    /// Its parts, to be borrowed apart.
+    ///
+    /// # Panics
+    /// Before the first [`Live::fit`].
+    pub fn parts(&mut self) -> (&mut dyn RolloutStrategy, &mut [NamedCritic], &mut World) {
+        let (_, rollout) = self.rollout.as_mut().expect("fit() builds the rollout before an update");
+        (&mut **rollout, &mut self.critics, &mut self.world)
+    }
+
+    /// Everything that is needed to go on, as files of a checkpoint.
+    ///
+    /// # Errors
+    /// If a policy or critic cannot be saved.
+    pub fn save(&self, files: &mut BTreeMap<String, Vec<u8>>) -> Result<Saved, LiveError> {
+        let mut saved =
+            Saved { drawn: self.world.drawn, ledger: self.world.ledger, heads: self.heads.clone(), shelf: BTreeMap::new() };
+        for (name, policy) in &self.world.nodes {
+            let bytes = policy.save().map_err(|e| LiveError::Save { key: format!("policy.{name}"), reason: e.to_string() })?;
+            files.insert(node_file(name), bytes);
+        }
+        files.insert("tasks.bin".into(), self.world.tasks.save());
+        let mut states = self.shelf.clone();
+        if let Some((recipe, rollout)) = &self.rollout {
+            states.insert(recipe.key.clone(), rollout.save());
+        }
+        for NamedCritic { name, critic } in &self.critics {
+            let key = &self.recipes[name].key;
+            states.insert(key.clone(), save_critic(key, &**critic)?);
+        }
+        for (key, bytes) in states {
+            let file = format!("{}.bin", file_name(&key));
+            files.insert(file.clone(), bytes);
+            saved.shelf.insert(key, file);
+        }
+        Ok(saved)
+    }
+
+    /// Takes up what was saved. Rollout and critics take theirs when they are built.
+    ///
+    /// # Errors
+    /// If something does not take up its state.
+    pub fn load(&mut self, saved: Saved, files: &BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
+        let restore = |key: &str, reason: String| LiveError::Restore { key: key.into(), reason };
+        let file = |name: &str| files.get(name).ok_or_else(|| restore(name, "the checkpoint does not hold it".into()));
+        for head in &saved.heads {
+            self.world
+                .nodes
+                .get_mut(&head.node)
+                .ok_or_else(|| PolicyError::Unsupported(format!("there is no policy node `{}`", head.node)))
+                .and_then(|node| node.add_head(head.spec()))
+                .map_err(|e| restore(&format!("head {} of policy.{}", head.name, head.node), e.to_string()))?;
+        }
+        for (name, policy) in &mut self.world.nodes {
+            policy.load(file(&node_file(name))?).map_err(|e| restore(&format!("policy.{name}"), e.to_string()))?;
+        }
+        self.world.tasks.load(file("tasks.bin")?).map_err(|e| restore("environment", e))?;
+        for (key, name) in &saved.shelf {
+            self.shelf.insert(key.clone(), file(name)?.clone());
+        }
+        self.world.drawn = saved.drawn;
+        self.world.ledger = saved.ledger;
+        self.heads = saved.heads;
+        Ok(())
+    }
+}
+
+fn not_built(phase: &str, path: &[&str]) -> impl FnOnce(BuildError) -> LiveError {
+    let (phase, path) = (phase.to_string(), path.iter().map(|key| (*key).to_string()).collect());
+    move |source| LiveError::Build { phase, path, source }
+}
+
+/// A node's file in a checkpoint.
+pub fn node_file(name: &str) -> String {
+    format!("node-{}.bin", file_name(name))
+}
+
+fn save_critic(key: &str, critic: &dyn Critic) -> Result<Vec<u8>, LiveError> {
+    critic.save().map_err(|e| LiveError::Save { key: key.into(), reason: e.to_string() })
+}
+
+/// Adds a head unless the node has it: a critic that was rebuilt asks for the same one again.
+fn add_head(nodes: &mut Nodes, heads: &mut Vec<Head>, critic: &str, node: String, spec: HeadSpec) -> Result<(), LiveError> {
+    let head = Head { node, name: spec.name.clone(), detach_trunk: spec.detach_trunk, zero_init: spec.zero_init };
+    if heads.contains(&head) {
+        return Ok(());
+    }
+    let policy = nodes.get_mut(&head.node).ok_or_else(|| {
+        LiveError::Config(format!("`critic.{critic}` wants a head on a policy node `{}`, which is not there", head.node))
+    })?;
+    policy.add_head(spec).map_err(|e| LiveError::Config(format!("`critic.{critic}`: {e}")))?;
+    heads.push(head);
+    Ok(())
+}
+
+/// Environment, policies, seed and device belong to the run, not to a phase; and what is built once cannot be scheduled.
+fn one_world(plan: &Plan) -> Result<(), LiveError> {
+    const OF_THE_RUN: [&str; 4] = ["environment", "policy", "seed", "device"];
+    let first = &plan.phases[0];
+    for phase in &plan.phases {
+        for key in OF_THE_RUN {
+            if phase.tree.get(key) != first.tree.get(key) {
+                return Err(LiveError::Config(format!(
+                    "phase `{}` changes `{key}`: environment, policies, seed and device are the same in all phases; start another experiment for another one",
+                    phase.name
+                )));
+            }
+        }
+        for knob in &phase.knobs {
+            if OF_THE_RUN.contains(&knob.path[0].as_str()) {
+                return Err(LiveError::Config(format!(
+                    "`{}` cannot be scheduled: the `{}` is built once, before the first update",
+                    knob.path.join("."),
+                    knob.path[0]
+                )));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! Numbers about an update's batch and its credit.
+//!
+//! Names are verl's where they exist. A trajectory that failed is in none of them but `rollout/failed_rate`; one that was
+//! not executed has no score.
+
+use std::collections::BTreeMap;
+
+use ascribe_core::credit::spread;
+use ascribe_core::environment::Outcome;
+use ascribe_core::log::Validity;
+use ascribe_core::{Batch, Credit, End, Group, Metrics, Scope};
+use ascribe_math::spread::{Deviation, is_constant, moments};
+use rayon::prelude::*;
+
+/// What estimators call reward, what the environment paid, and what became of the episodes.
+///
+/// * `declared`: columns that the environment says it fills; 0 where it filled none.
+pub(crate) fn of_rollout(batch: &Batch, weights: &BTreeMap<String, f64>, declared: &[String]) -> Metrics {
+    let mut m = Metrics::default();
+    let paths: Vec<Path> = batch.groups().flat_map(|g| paths(batch, g)).collect();
+    if !paths.is_empty() {
+        declared.iter().for_each(|name| m.set(format!("env/{name}/mean"), 0.0));
+    }
+    let scored = || paths.iter().filter(|p| p.scored);
+    m.summarise("critic/score", scored().map(|p| p.score));
+    m.summarise("critic/rewards", scored().map(|p| p.reward));
+    m.summarise("response_length", paths.iter().map(|p| p.sampled as f64));
+    m.summarise("prompt_length", paths.iter().map(|p| p.prompt as f64));
+    m.summarise("rollout/turns", paths.iter().map(|p| p.turns.len() as f64));
+    mean(&mut m, "rollout/success_rate", scored().map(|p| f64::from(u8::from(p.success))));
+    mean(&mut m, "rollout/truncated_rate", scored().map(|p| f64::from(u8::from(p.truncated))));
+    m.set("rollout/groups", batch.groups.len() as f64);
+    m.set("rollout/trajectories", paths.len() as f64);
+    let n_failed = batch.groups().map(Group::n_failed).sum::<usize>() as f64;
+    m.set("rollout/failed_rate", n_failed / (n_failed + paths.len() as f64).max(1.0));
+    m.set("group/excluded", batch.groups().filter(|g| g.n_trajectories() == 0).count() as f64);
+
+    let turns = || batch.groups().flat_map(Group::rows);
+    for (name, validity) in [("malformed", Validity::Malformed), ("refused", Validity::Refused), ("cut", Validity::Cut)] {
+        let is = |r: usize| f64::from(u8::from(batch.turns.validity[r] == validity));
+        mean(&mut m, &format!("rollout/{name}_rate"), turns().map(is));
+    }
+    let sampled = || batch.groups().flat_map(Group::sampled);
+    mean(&mut m, "actor/entropy", sampled().filter_map(|i| batch.sampled.entropy.get(i)).map(f64::from));
+    let given = |i: usize| f64::from(u8::from(batch.sampled.logprob.get(i).is_none()));
+    mean(&mut m, "rollout/given_rate", sampled().map(given));
+    let comparable = || batch.groups().filter(|g| g.n_trajectories() >= 2);
+    mean(&mut m, "actor/degenerate_group_rate", comparable().map(|g| f64::from(u8::from(degenerate(g)))));
+
+    let returns = batch.groups().flat_map(|g| {
+        let reward = g.rewards();
+        g.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + future)
+    });
+    m.summarise("critic/returns", returns);
+    for (name, signal) in &batch.signals {
+        if signal.provider == "environment" && signal.scope == Scope::Turn {
+            let sum = |p: &Path| p.turns.iter().filter_map(|r| signal.column.get(*r)).map(f64::from).sum::<f64>();
+            mean(&mut m, &format!("env/{name}/mean"), paths.iter().map(sum));
+        } else {
+            m.summarise(&format!("signal/{name}"), signal.column.iter_present().map(f64::from));
+        }
+    }
+    if weights.get("env").is_none_or(|w| *w == 0.0) {
+        let unread: f64 = turns().map(|r| f64::from(batch.turns.env_reward[r]).abs()).sum();
+        m.set("rollout/unused_reward", unread);
+    }
+    m
+}
+
+/// What the credit looks like on sampled tokens.
+pub(crate) fn of_credit(batch: &Batch, credit: &[Credit]) -> Metrics {
+    let mut m = Metrics::default();
+    let groups: Vec<(Group<'_>, &Credit)> = batch.groups().zip(credit).collect();
+    let spread: Vec<Vec<Option<f32>>> = groups.par_iter().map(|(g, c)| spread(*g, c).advantage).collect();
+    let trained = || spread.iter().flatten().filter_map(|a| a.map(f64::from));
+    m.summarise("critic/advantages", trained());
+    mean(&mut m, "credit/trained_rate", spread.iter().flatten().map(|a| f64::from(u8::from(a.is_some()))));
+    mean(&mut m, "credit/zero_rate", trained().map(|a| f64::from(u8::from(a == 0.0))));
+    mean(&mut m, "credit/positive_rate", trained().map(|a| f64::from(u8::from(a > 0.0))));
+    mean(&mut m, "credit/abs_mean", trained().map(f64::abs));
+    // 0 where every turn of a trajectory gets the same: outcome credit. What finer methods add shows here.
+    let within = groups.iter().zip(&spread).flat_map(|((g, _), advantage)| {
+        g.trajectories().filter_map(|path| {
+            let turns: Vec<f64> = path.turns_up().filter_map(|t| mean_of(&advantage[g.sampled_of(t)])).collect();
+            (turns.len() >= 2).then(|| moments(&turns).deviation(Deviation::Population))
+        })
+    });
+    mean(&mut m, "credit/within_trajectory_std", within);
+    m
+}
+
+/// What a curriculum is told.
+pub(crate) fn outcomes(batch: &Batch) -> Vec<Outcome> {
+    batch
+        .groups()
+        .map(|g| Outcome {
+            task: g.about().task.clone(),
+            returns: g.outcomes(),
+            solved: g.trajectories().filter(|path| path.leaf().end.success()).count(),
+        })
+        .collect()
+}
+
+struct Path {
+    /// Rows of its turns in the batch, from the root.
+    turns: Vec<usize>,
+    scored: bool,
+    success: bool,
+    truncated: bool,
+    score: f64,
+    reward: f64,
+    /// Tokens it sampled: a sum, never the span between first and last.
+    sampled: usize,
+    /// Tokens it read before its first action.
+    prompt: usize,
+}
+
+fn paths<'a>(batch: &'a Batch, group: Group<'a>) -> impl Iterator<Item = Path> + 'a {
+    group.trajectories().map(move |trajectory| {
+        let turns: Vec<usize> = trajectory.turns().into_iter().map(|t| group.rows().start + t).collect();
+        let end = &trajectory.leaf().end;
+        let sum = |column: &[f32]| turns.iter().map(|r| f64::from(column[*r])).sum();
+        Path {
+            scored: *end != End::Untried,
+            success: end.success(),
+            truncated: matches!(end, End::Truncated(_)),
+            score: sum(&batch.turns.env_reward),
+            reward: sum(&batch.turns.reward),
+            sampled: turns.iter().map(|r| batch.turns.sampled[*r].len()).sum(),
+            prompt: turns.first().map_or(0, |r| batch.turns.action_start[*r] as usize),
+            turns,
+        }
+    })
+}
+
+fn degenerate(group: Group<'_>) -> bool {
+    is_constant(&group.outcomes())
+}
+
+/// Sets the mean of some numbers; nothing for no numbers.
+fn mean(m: &mut Metrics, name: &str, numbers: impl Iterator<Item = f64>) {
+    let (n, sum) = numbers.fold((0u64, 0.0), |(n, sum), x| (n + 1, sum + x));
+    if n > 0 {
+        m.set(name, sum / n as f64);
+    }
+}
+
+fn mean_of(advantage: &[Option<f32>]) -> Option<f64> {
+    let present: Vec<f64> = advantage.iter().filter_map(|a| a.map(f64::from)).collect();
+    (!present.is_empty()).then(|| present.iter().sum::<f64>() / present.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ascribe_core::batch::NonFinite;
+    use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
+
+    fn turn(parent: Option<usize>, reward: f32, read: usize, n: usize) -> TurnLog {
+        TurnLog {
+            parent,
+            agent: "actor".into(),
+            read: vec![1; read],
+            action: Action { logprob: Some(vec![-1.0; n]), entropy: Some(vec![0.5; n]), ..Action::given(vec![5; n]) },
+            reward,
+            ..TurnLog::default()
+        }
+    }
+
+    fn batch() -> Batch {
+        let mut turns = vec![turn(None, 0.0, 3, 4), turn(Some(0), 1.0, 2, 5), turn(None, 0.0, 3, 1), turn(None, 9.0, 3, 1)];
+        turns[1].signals = vec![("exploit".into(), 1.0)];
+        turns[2].validity = Validity::Malformed;
+        let end = |turn, end| LeafLog { turn: Some(turn), end, seed: 0 };
+        let leaves = vec![
+            end(1, End::Terminated { success: true }),
+            end(2, End::Truncated(ascribe_core::Limit::Turns)),
+            end(3, End::Failed("crashed".into())),
+        ];
+        Batch::from_groups(vec![GroupLog { turns, leaves, ..GroupLog::default() }], NonFinite::Refuse).unwrap()
+    }
+
+    #[test]
+    fn a_rollout_is_described_without_its_failures() {
+        let m = of_rollout(&batch(), &BTreeMap::from([("env".into(), 1.0)]), &["hint".into()]);
+        for (name, want) in [
+            ("critic/score/mean", 0.5),
+            // sampled tokens: 4 + 5 in the first trajectory, never the span 4 + 2 + 5
+            ("response_length/max", 9.0),
+            ("prompt_length/mean", 3.0),
+            ("rollout/turns/mean", 1.5),
+            ("rollout/success_rate", 0.5),
+            ("rollout/truncated_rate", 0.5),
+            ("rollout/failed_rate", 1.0 / 3.0),
+            ("rollout/malformed_rate", 1.0 / 3.0),
+            ("actor/degenerate_group_rate", 0.0),
+            ("actor/entropy", 0.5),
+            ("env/exploit/mean", 0.5),
+            ("env/hint/mean", 0.0),
+            ("rollout/given_rate", 0.0),
+            // returns to go: 1, 1 and 0
+            ("critic/returns/mean", 2.0 / 3.0),
+        ] {
+            assert_eq!(m.get(name), Some(want), "{name}");
+        }
+        assert_eq!(m.get("rollout/unused_reward"), None);
+        assert_eq!(of_rollout(&batch(), &BTreeMap::new(), &[]).get("rollout/unused_reward"), Some(1.0));
+    }
+
+    #[test]
+    fn credit_is_described_over_trained_tokens() {
+        let credit = Credit { turns: vec![Some(1.0), Some(3.0), None], ..Credit::default() };
+        let m = of_credit(&batch(), &[credit]);
+        for (name, want) in [
+            // (4·1 + 5·3) / 9
+            ("critic/advantages/mean", 19.0 / 9.0),
+            ("credit/trained_rate", 0.9),
+            ("credit/within_trajectory_std", 1.0),
+            ("credit/zero_rate", 0.0),
+        ] {
+            assert_eq!(m.get(name), Some(want), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_empty_batch_has_no_means() {
+        let m = of_rollout(&Batch::default(), &BTreeMap::new(), &["hint".into()]);
+        assert!(m.0.values().all(|x| x.is_finite()));
+        assert_eq!(m.get("rollout/success_rate"), None);
+        assert_eq!(of_credit(&Batch::default(), &[]), Metrics::default());
+    }
+}

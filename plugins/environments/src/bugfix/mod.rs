@@ -1,0 +1,226 @@
+//! Repairing short functions with tools.
+pub mod episode;
+pub mod expert;
+pub mod program;
+pub mod tasks;
+
+use std::sync::Arc;
+
+use ascribe_core::environment::{Capabilities, Environment, EnvironmentError, SnapshotKind, TRAIN, TaskId};
+use ascribe_core::range::Unit;
+use ascribe_core::{BuildContext, BuildError, Need, Provide, Scope, TaskSet, TaskSetConfig, plugin};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::between::Between;
+use episode::{Episode, Rules};
+use expert::Noise;
+use program::Op;
+use tasks::{Task, Tasks};
+
+/// The split of tasks to measure on.
+pub const HELD_OUT: &str = "held_out";
+/// The word that ends a call.
+pub const STOP: &str = "</call>";
+/// Largest number that an observation shows, by absolute value: a sum of elements, less another, and the constant.
+const MAX_SHOWN: i64 = tasks::MAX_ELEMENT * (tasks::LIST_LEN as i64 + 1) + program::MAX_SHIFT;
+
+/// `[environment.bugfix]`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bugfix {
+    /// Seed of the generator of tasks, any whole number that is not negative. The run's seed does not change the tasks.
+    pub seed: u64,
+    /// Tasks to train on, in 1..=4000.
+    pub train_tasks: Between<1, 4000>,
+    /// Tasks of the split `held_out`, in 1..=200.
+    pub held_out_tasks: Between<1, 200>,
+    /// Calls after which an episode is cut off, in 4..=16; without errors it takes 4.
+    pub max_calls: Between<4, 16>,
+    /// What each call costs, in 0..=1.
+    pub call_cost: Unit,
+    /// Reward of a failed submission that passes all hidden tests but none, in 0..=1: it is paid in proportion.
+    pub partial_score: Unit,
+    /// Factor on the four probabilities below, in 0..=1; 0 is an expert without errors.
+    pub expert_noise: Unit,
+    /// Probability of reading or testing for no reason, at every turn, in 0..=1.
+    pub expert_idle: Unit,
+    /// Probability of an edit at random where a repair is due, in 0..=1.
+    pub expert_wrong: Unit,
+    /// Probability of hard-coding the visible test once nothing is left to repair, before having tested, in 0..=1.
+    pub expert_exploit: Unit,
+    /// Probability of submitting without a test or in the middle of the repair, in 0..=1.
+    pub expert_hasty: Unit,
+}
+
+impl Default for Bugfix {
+    fn default() -> Self {
+        let count = "the default lies in its range";
+        let unit = |x: f64| Unit::try_from(x).expect("the default lies in 0..=1");
+        Self {
+            seed: 0,
+            train_tasks: Between::try_from(1000).expect(count),
+            held_out_tasks: Between::try_from(40).expect(count),
+            max_calls: Between::try_from(8).expect(count),
+            call_cost: unit(0.0),
+            partial_score: unit(0.0),
+            expert_noise: unit(1.0),
+            expert_idle: unit(0.08),
+            expert_wrong: unit(0.15),
+            expert_exploit: unit(0.65),
+            expert_hasty: unit(0.4),
+        }
+    }
+}
+
+plugin! {
+    Environment "bugfix" {
+        summary: "Repair a short broken function with the tools read, edit, test and submit; hidden tests decide.",
+        source: "",
+        when: "To try a method within a minute on a CPU: several turns, a reward at the end, a tempting exploit. Not to \
+               learn anything about real code.",
+        example: "train_tasks = 1000\nheld_out_tasks = 40",
+    }
+    impl TaskSetConfig for Bugfix {
+        fn build(&self, _: &BuildContext<'_>) -> Result<Box<dyn TaskSet>, BuildError> {
+            Ok(Box::new(self.open().map_err(BuildError::Config)?))
+        }
+        fn provides(&self) -> Vec<Provide> {
+            provides()
+        }
+    }
+}
+
+fn provides() -> Vec<Provide> {
+    vec![
+        Need::Expert,
+        Need::Admissible,
+        Need::ExactSnapshot,
+        Need::ExactStateKey,
+        Need::Privileged,
+        Need::GroundTruth,
+        Need::Signal("exploit".into(), Scope::Turn),
+    ]
+}
+
+/// Words of observations and calls.
+pub fn vocabulary() -> Vec<String> {
+    let calls = ["<call>", STOP, "read", "edit", "test", "submit"];
+    let words = calls.iter().chain(episode::WORDS).chain(program::WORDS).copied();
+    let ops = Op::ALL.into_iter().map(Op::name);
+    words.chain(ops).map(String::from).chain((-MAX_SHOWN..=MAX_SHOWN).map(|n| n.to_string())).collect()
+}
+
+impl Bugfix {
+    /// Draws the tasks.
+    ///
+    /// # Errors
+    /// If there are not that many different ones.
+    pub fn open(&self) -> Result<BugfixTasks, String> {
+        let Tasks { train, held_out } =
+            tasks::generate(self.seed, self.train_tasks.get(), self.held_out_tasks.get())?;
+        let rules = Rules {
+            max_calls: self.max_calls.get(),
+            call_cost: *self.call_cost,
+            partial_score: *self.partial_score,
+            noise: self.noise(),
+        };
+        // The expert is no part of the rules: its noise may change and the tasks stay the same.
+        let all = serde_json::to_vec(&(&train, &held_out, rules.max_calls, rules.call_cost, rules.partial_score))
+            .expect("tasks are plain data");
+        let hash: String = Sha256::digest(all).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let shared = |tasks: Vec<Task>| tasks.into_iter().map(Arc::new).collect();
+        Ok(BugfixTasks {
+            train: shared(train),
+            held_out: shared(held_out),
+            rules,
+            fingerprint: format!("bugfix/1/{hash}"),
+            capabilities: Capabilities {
+                snapshot: SnapshotKind::Exact,
+                exact_state_key: true,
+                r_max: 1.0,
+                max_turns: rules.max_calls,
+                max_action_tokens: 5,
+                stop: STOP.into(),
+                vocabulary: vocabulary(),
+                provides: provides(),
+            },
+        })
+    }
+
+    fn noise(&self) -> Noise {
+        let scaled = |p: Unit| *p * *self.expert_noise;
+        Noise {
+            idle: scaled(self.expert_idle),
+            wrong: scaled(self.expert_wrong),
+            exploit: scaled(self.expert_exploit),
+            hasty: scaled(self.expert_hasty),
+        }
+    }
+}
+
+/// The tasks of `[environment.bugfix]`.
+#[derive(Debug)]
+pub struct BugfixTasks {
+    train: Vec<Arc<Task>>,
+    held_out: Vec<Arc<Task>>,
+    rules: Rules,
+    fingerprint: String,
+    capabilities: Capabilities,
+}
+
+impl BugfixTasks {
+    /// A task, if there is one.
+    pub fn task(&self, id: &TaskId) -> Option<&Arc<Task>> {
+        self.split(&id.split).get(id.index as usize)
+    }
+
+    fn split(&self, name: &str) -> &[Arc<Task>] {
+        match name {
+            TRAIN => &self.train,
+            HELD_OUT => &self.held_out,
+            _ => &[],
+        }
+    }
+}
+
+impl TaskSet for BugfixTasks {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn splits(&self) -> Vec<String> {
+        vec![TRAIN.into(), HELD_OUT.into()]
+    }
+
+    fn len(&self, split: &str) -> usize {
+        self.split(split).len()
+    }
+
+    fn name(&self, task: &TaskId) -> String {
+        match self.task(task) {
+            Some(found) => format!("{}-{:04}", found.fix.name(), task.index),
+            None => task.to_string(),
+        }
+    }
+
+    /// The edit that repairs it.
+    fn category(&self, task: &TaskId) -> Option<String> {
+        self.task(task).map(|task| task.fix.name().into())
+    }
+
+    fn fingerprint(&self) -> String {
+        self.fingerprint.clone()
+    }
+
+    /// Nothing in an episode is random but the expert, so the seed is not read.
+    fn open(&self, task: &TaskId, _seed: u64) -> Result<Box<dyn Environment>, EnvironmentError> {
+        let found = self.task(task).ok_or_else(|| {
+            let (train, held_out) = (self.train.len(), self.held_out.len());
+            EnvironmentError(format!("bugfix has no task `{task}`: split train has {train} tasks, held_out {held_out}"))
+        })?;
+        let fingerprint = format!("{}/{task}", self.fingerprint).into();
+        Ok(Box::new(Episode::new(Arc::clone(found), self.rules, fingerprint)))
+    }
+}

@@ -1,0 +1,5 @@
+use half_outcome as _;
+
+fn main() -> std::process::ExitCode {
+    ascribe::main()
+}
