@@ -10,6 +10,7 @@ use ascribe_core::{
     AdvantageEstimator, Batch, BuildContext, BuildError, Column, Credit, CreditTransform, CriticConfig, Draw, End, Limit, Need,
     Now, Objective, PolicyConfig, Rng, RolloutConfig, Schedule, Scope, Seeds, Signal, Slot, TaskSet, TaskSetConfig,
 };
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 // Every plugin crate is linked by the binary's library.

@@ -16,7 +16,7 @@ environment = "bugfix"
 estimator = "grpo"
 objective = "ppo-clip"
 policy.actor = "tabular"
-rollout.independent = { groups = 48, group_size = 16 }
+rollout.independent = { groups = 12, group_size = 8 }
 update = { learning_rate = 0.1, epochs = 2, minibatches = 2 }
 evaluate = { every = 4, tasks = 10 }
 checkpoint = { every = 2, keep = 3 }
@@ -38,7 +38,7 @@ checkpoint = { every = 1 }
 name = "clone"
 updates = 4
 objective = "nll"
-rollout.expert = { groups = 8, group_size = 1 }
+rollout.expert = { groups = 4, group_size = 2 }
 
 [[phase]]
 name = "grpo"
@@ -206,7 +206,8 @@ fn a_damaged_checkpoint_is_noticed_and_the_one_before_it_used() {
         fs::write(&file, bytes).expect("written");
         let out = place.finish(1, &[]);
         let name = file.file_name().expect("a name").to_string_lossy().into_owned();
-        assert!(said(&out).contains("damaged") && said(&out).contains(&name), "{}", said(&out));
+        assert!(said(&out).contains("warning") && said(&out).contains(&name), "{}", said(&out));
+        assert!(said(&out).contains("hash differs") || said(&out).contains("bytes"), "{}", said(&out));
         assert_eq!(place.metrics(), whole.metrics());
     }
 }

@@ -187,12 +187,14 @@ fn summary(loaded: &Loaded, report: &Report, asked: Option<&RunArgs>) -> String 
         Ended::AlreadyFinished => format!("already finished, after {} updates; this is its result", report.result.update),
         Ended::Stopped => format!("stopped after update {}, as asked", report.result.update),
     };
-    let phase_ends: Vec<&Evaluation> = report.result.evaluations.iter().filter(|e| e.phase_end).collect();
+    let all = &report.result.evaluations;
+    let mut shown: Vec<&Evaluation> = all.iter().filter(|e| e.phase_end).collect();
+    shown.extend(all.last().filter(|e| !e.phase_end));
     let mut out = format!("{}: {ended}\n", loaded.plan.name);
-    if phase_ends.is_empty() {
+    if shown.is_empty() {
         out += "\nnothing was measured: no phase has ended yet, or the environment has no split but `train`\n";
     } else {
-        out += &format!("\n{}\n", results(&phase_ends));
+        out += &format!("\n{}\n", results(&shown));
     }
     out += &format!("\n{}\nthe run lies in {}\n\nnext:\n", cost(&report.result), report.folder.display());
     let next = next(report, asked);

@@ -64,7 +64,7 @@ fn a_good_experiment_is_shown() {
 fn a_bad_experiment_is_rejected_with_its_place() {
     let (code, out, err) = seen(&GOOD.replace("learning_rate", "lerning_rate"), &["check", "exp.toml"]);
     assert_eq!((code, out.as_str()), (2, ""));
-    for part in ["--> exp.toml:16:1", "^^^^^^^^^^^^", "did you mean `learning_rate`?", "1 problem"] {
+    for part in ["--> exp.toml:15:1", "^^^^^^^^^^^^", "did you mean `learning_rate`?", "1 problem"] {
         assert!(err.contains(part), "{part:?} in\n{err}");
     }
     assert!(!err.contains('\u{1b}'), "no colours where nobody sees them");
@@ -80,7 +80,7 @@ fn things_are_explained() {
         (&["explain", "grpo"][..], &["estimator `grpo`", "groups of at least 2", "ascribe-estimators"][..]),
         (&["explain", "schedule.ramp"], &["schedule `ramp`", "from = 0.0"]),
         (&["explain", "actor/entropy"], &["nats"]),
-        (&["explain", "exp.toml", "update.learning_rate"], &["above 0", "in phase first, second: 0.5, from exp.toml:16:17"]),
+        (&["explain", "exp.toml", "update.learning_rate"], &["above 0", "in phase first, second: 0.5, from exp.toml:15:17"]),
         (&["explain", "exp.toml", "seed", "seed=3"], &["here in phase first, second: 3, from command line `seed=3`"]),
         (&["plugins", "schedule"], &["ramp", "feedback"]),
     ] {

@@ -16,6 +16,8 @@ use crate::schema::{Node, slot_schema};
 pub(crate) fn lift(value: &mut Value, schema: Node<'_>) -> (Vec<Knob>, Vec<Finding>) {
     let mut lifted = (Vec::new(), Vec::new());
     walk(value, schema, &mut Vec::new(), &mut lifted);
+    // Not in the order of the file: however an experiment is written, it is the same.
+    lifted.0.sort_by(|a: &Knob, b: &Knob| a.path.cmp(&b.path));
     lifted
 }
 

@@ -108,11 +108,7 @@ pub fn check(experiment: &Experiment, table: &toml::Table) -> Vec<Unmet> {
         if !follows && covered_by(&required, experiment, table).is_empty() {
             let Required { path, need } = required;
             let (kind, name) = (&path[0], path.last().expect("a path is never empty"));
-            unmet.push(Unmet {
-                message: format!("{kind} `{name}` needs {need}"),
-                help: remedy(&need, experiment),
-                path,
-            });
+            unmet.push(Unmet { message: format!("{kind} `{name}` needs {need}"), help: remedy(&need, experiment), path });
         }
     }
 

@@ -84,7 +84,7 @@ pub fn write(disk: &Disk, all: &Path, checkpoint: &Checkpoint) -> Result<PathBuf
     disk.create_dir(&temporary)?;
     let mut files = BTreeMap::new();
     for (name, bytes) in &checkpoint.files {
-        disk.write_new(&temporary.join(name), bytes)?;
+        disk.put(&temporary.join(name), bytes)?;
         files.insert(name.clone(), Listed { bytes: bytes.len() as u64, sha256: sha256(bytes) });
     }
     let content = Content {
@@ -96,11 +96,16 @@ pub fn write(disk: &Disk, all: &Path, checkpoint: &Checkpoint) -> Result<PathBuf
         lengths: checkpoint.lengths.clone(),
     };
     let manifest = Manifest { sha256: sha256(&json(&content)), content };
-    disk.write_new(&temporary.join(MANIFEST), &json(&manifest))?;
+    disk.put(&temporary.join(MANIFEST), &json(&manifest))?;
+    // Synced once all are written: then the first takes the others along.
+    for name in checkpoint.files.keys().map(String::as_str).chain([MANIFEST]) {
+        disk.sync_file(&temporary.join(name))?;
+    }
     disk.sync_dir(&temporary)?;
     // A folder of that name is one that could not be used, or the run would have gone on from it.
     disk.remove_dir(&place)?;
     disk.rename(&temporary, &place)?;
+    disk.sync_dir(all)?;
     Ok(place)
 }
 
@@ -183,6 +188,7 @@ pub fn set_aside(disk: &Disk, all: &Path, used: Option<u32>) -> Result<(), DiskE
             let aside = all.join(format!("unusable-{}", folder_name(update)));
             disk.remove_dir(&aside)?;
             disk.rename(&path, &aside)?;
+            disk.sync_dir(all)?;
         }
     }
     Ok(())

@@ -125,8 +125,9 @@ impl Disk {
             self.create_dir(above)?;
         }
         let made = self.pass(Operation::CreateDir, path).and_then(|()| fs::create_dir(path));
-        made.map_err(|e| DiskError::new(path, "make the folder", e))?;
-        path.parent().map_or(Ok(()), |above| self.sync_dir(above))
+        // Another run may have made it in the meantime: runs of several seeds share the folders above theirs.
+        let made = made.or_else(|e| if path.is_dir() { Ok(()) } else { Err(e) });
+        made.map_err(|e| DiskError::new(path, "make the folder", e))
     }
 
     /// Writes a whole file: temporary name, sync, rename, sync of the folder.
@@ -134,26 +135,53 @@ impl Disk {
     /// # Errors
     /// If it could not be written; the old content is then still there.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+        let temporary = self.put_aside(path, bytes)?;
+        self.sync_file(&temporary)?;
+        self.rename(&temporary, path)?;
+        self.sync_dir(path.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// Writes a whole file under a temporary name and renames it, for who syncs file and folder later: until then it
+    /// survives the end of the process, not that of the machine.
+    ///
+    /// # Errors
+    /// If it could not be written.
+    pub fn write_unsynced(&self, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+        let temporary = self.put_aside(path, bytes)?;
+        self.rename(&temporary, path)
+    }
+
+    fn put_aside(&self, path: &Path, bytes: &[u8]) -> Result<PathBuf, DiskError> {
         let mut name = std::ffi::OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
         name.push(".tmp");
         let temporary = path.with_file_name(name);
-        self.write_new(&temporary, bytes).map_err(|e| DiskError { path: path.into(), ..e })?;
-        self.rename(&temporary, path)
+        self.put(&temporary, bytes).map_err(|e| DiskError { path: path.into(), ..e })?;
+        Ok(temporary)
     }
 
-    /// Writes and syncs a file under its own name, for folders that get theirs afterwards.
+    /// Writes a file under its own name, for who syncs it and renames its folder afterwards.
     ///
     /// # Errors
     /// If it could not be written.
-    pub fn write_new(&self, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+    pub fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
         let write = || {
             self.pass(Operation::Open, path)?;
-            let mut file = File::create(path)?;
-            self.write_to(&mut file, path, bytes)?;
-            self.sync(&file, path)
+            self.write_to(&mut File::create(path)?, path, bytes)
         };
         write().map_err(|e| DiskError::new(path, "write", e))
+    }
+
+    /// Forces a file's bytes to the disk.
+    ///
+    /// # Errors
+    /// If the system says so.
+    pub fn sync_file(&self, path: &Path) -> Result<(), DiskError> {
+        let sync = || {
+            self.pass(Operation::Sync, path)?;
+            if self.gate.is_some() { Ok(()) } else { OpenOptions::new().write(true).open(path)?.sync_all() }
+        };
+        sync().map_err(|e| DiskError::new(path, "sync", e))
     }
 
     /// Renames a file or folder, in the same folder or another.
@@ -161,8 +189,7 @@ impl Disk {
     /// # Errors
     /// If it could not be renamed.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.pass(Operation::Rename, to).and_then(|()| fs::rename(from, to)).map_err(|e| DiskError::new(to, "write", e))?;
-        self.sync_dir(to.parent().unwrap_or(Path::new(".")))
+        self.pass(Operation::Rename, to).and_then(|()| fs::rename(from, to)).map_err(|e| DiskError::new(to, "write", e))
     }
 
     /// Removes a file, if it is there.
@@ -191,7 +218,8 @@ impl Disk {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let sync = || {
             self.pass(Operation::Sync, path)?;
-            if self.gate.is_some() { Ok(()) } else { File::open(path)?.sync_all() }
+            // Elsewhere than on Unix a folder is no file that could be synced.
+            if self.gate.is_some() || !cfg!(unix) { Ok(()) } else { File::open(path)?.sync_all() }
         };
         sync().map_err(|e| DiskError::new(path, "sync", e))
     }

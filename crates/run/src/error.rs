@@ -94,11 +94,18 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// The keys in which two experiments differ.
-pub(crate) fn difference(there: &str, asked: &str) -> Vec<(String, Option<String>, Option<String>)> {
+type Differing = (String, Option<String>, Option<String>);
+
+/// The keys in which two experiments differ. What differs alike in all phases is said once.
+pub(crate) fn difference(there: &str, asked: &str) -> Vec<Differing> {
     let (Ok(there_table), Ok(asked_table)) = (there.parse::<toml::Table>(), asked.parse::<toml::Table>()) else {
         return vec![("identity".into(), Some(there.into()), Some(asked.into()))];
     };
+    let phases = |table: &toml::Table| -> Vec<String> {
+        let phases = table.get("phase").and_then(toml::Value::as_array);
+        phases.into_iter().flatten().enumerate().map(|(i, phase)| format!("phase.{}.", label(phase, i))).collect()
+    };
+    let (there_phases, asked_phases) = (phases(&there_table), phases(&asked_table));
     let (mut a, mut b) = (Vec::new(), Vec::new());
     flatten("", &toml::Value::Table(there_table), &mut a);
     flatten("", &toml::Value::Table(asked_table), &mut b);
@@ -106,7 +113,27 @@ pub(crate) fn difference(there: &str, asked: &str) -> Vec<(String, Option<String
     keys.sort();
     keys.dedup();
     let get = |of: &[(String, String)], key: &str| of.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone());
-    keys.into_iter().map(|key| (key.clone(), get(&a, key), get(&b, key))).filter(|(_, x, y)| x != y).collect()
+    let all: Vec<Differing> =
+        keys.into_iter().map(|key| (key.clone(), get(&a, key), get(&b, key))).filter(|(_, x, y)| x != y).collect();
+    if there_phases != asked_phases {
+        return all;
+    }
+    let mut said: Vec<Differing> = Vec::new();
+    for (key, x, y) in &all {
+        let rest = there_phases.iter().find_map(|phase| key.strip_prefix(phase));
+        let everywhere =
+            rest.filter(|rest| there_phases.iter().all(|phase| all.contains(&(format!("{phase}{rest}"), x.clone(), y.clone()))));
+        let differing = (everywhere.unwrap_or(key).to_string(), x.clone(), y.clone());
+        if !said.contains(&differing) {
+            said.push(differing);
+        }
+    }
+    said
+}
+
+/// What an item of a list is called: its name, else its place.
+fn label(item: &toml::Value, i: usize) -> String {
+    item.get("name").and_then(toml::Value::as_str).map_or_else(|| i.to_string(), str::to_string)
 }
 
 fn flatten(path: &str, value: &toml::Value, out: &mut Vec<(String, String)>) {
@@ -114,7 +141,7 @@ fn flatten(path: &str, value: &toml::Value, out: &mut Vec<(String, String)>) {
     match value {
         toml::Value::Table(table) if !table.is_empty() => table.iter().for_each(|(key, v)| flatten(&under(key), v, out)),
         toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
-            items.iter().enumerate().for_each(|(i, v)| flatten(&under(&i.to_string()), v, out));
+            items.iter().enumerate().for_each(|(i, v)| flatten(&under(&label(v, i)), v, out));
         }
         leaf => out.push((path.into(), leaf.to_string())),
     }
@@ -135,10 +162,13 @@ mod tests {
             [
                 ("estimator.gae.gamma".to_string(), some("0.9"), None),
                 ("estimator.grpo".to_string(), None, some("{}")),
-                ("phase.0.updates".to_string(), some("2"), some("3")),
+                ("updates".to_string(), some("2"), some("3")),
             ]
         );
         let text = Difference { folder: "runs/x".into(), keys }.to_string();
-        assert!(text.contains("phase.0.updates: 2 there, 3 asked for"), "{text}");
+        let two = |x: &str, y: &str| format!("[[phase]]\nname = \"a\"\nx = {x}\n[[phase]]\nname = \"b\"\nx = {y}\n");
+        assert_eq!(difference(&two("1", "1"), &two("2", "2")), [("x".to_string(), some("1"), some("2"))]);
+        assert_eq!(difference(&two("1", "1"), &two("1", "2")), [("phase.b.x".to_string(), some("1"), some("2"))]);
+        assert!(text.contains("  updates: 2 there, 3 asked for"), "{text}");
     }
 }

@@ -180,6 +180,7 @@ impl RunFolder {
             .find(|place| !place.exists())
             .expect("some number is free");
         disk.rename(&folder.path, &aside)?;
+        disk.sync_dir(aside.parent().unwrap_or(Path::new(".")))?;
         Ok(aside)
     }
 

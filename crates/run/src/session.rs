@@ -120,9 +120,10 @@ pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Progress) -> Resul
         Some(folder) => folder,
         None => RunFolder::open(&options.disk, &path)?,
     };
-    let mut session = match Session::start(plan, options, progress, folder, begun, live) {
+    let begins = Session::start(plan, options, progress, &folder, begun, live);
+    let mut session = match begins {
         Ok(session) => session,
-        Err((folder, e)) => {
+        Err(e) => {
             if !known {
                 folder.take_back();
             }
@@ -170,7 +171,7 @@ struct Session<'a> {
     plan: &'a Plan,
     options: &'a Options,
     progress: &'a mut dyn Progress,
-    folder: RunFolder,
+    folder: &'a RunFolder,
     log: Log,
     logs: Logs,
     live: Live,
@@ -181,6 +182,8 @@ struct Session<'a> {
     settings: Experiment,
     /// Phase and update of the newest checkpoint.
     saved: Option<(usize, u32)>,
+    /// Saved batches that may not have reached the disk.
+    unsynced: Vec<PathBuf>,
     /// Alarms that were said in this phase.
     said: BTreeSet<&'static str>,
 }
@@ -190,19 +193,12 @@ impl<'a> Session<'a> {
         plan: &'a Plan,
         options: &'a Options,
         progress: &'a mut dyn Progress,
-        folder: RunFolder,
+        folder: &'a RunFolder,
         begun: Option<Provenance>,
         live: Live,
-    ) -> Result<Self, (RunFolder, RunError)> {
-        let opened = open(plan, options, progress, &folder, begun, &live);
-        let (log, logs, state, saved, files) = match opened {
-            Ok(opened) => opened,
-            Err(e) => return Err((folder, e)),
-        };
-        let settings = match settings(plan, state.phase) {
-            Ok(settings) => settings,
-            Err(e) => return Err((folder, e)),
-        };
+    ) -> Result<Self, RunError> {
+        let (log, logs, state, saved, files) = open(plan, options, progress, folder, begun, &live)?;
+        let settings = settings(plan, state.phase)?;
         let knobs = state.knobs.iter().map(|(k, bits)| (k.clone(), bits.iter().copied().map(f64::from_bits).collect()));
         let mut session = Self {
             plan,
@@ -216,14 +212,13 @@ impl<'a> Session<'a> {
             now: Now::default(),
             settings,
             saved,
+            unsynced: Vec::new(),
             said: BTreeSet::new(),
             state,
         };
         if saved.is_some() {
             let kept = std::mem::take(&mut session.state.live);
-            if let Err(e) = session.live.load(kept, &files) {
-                return Err((session.folder, e.into()));
-            }
+            session.live.load(kept, &files)?;
         }
         let parameters = session.live.world.nodes.iter().map(|(name, node)| (name.clone(), node.n_parameters())).collect();
         let resumed = saved.map(|(_, update)| update);
@@ -304,6 +299,7 @@ impl<'a> Session<'a> {
         if every > 0 && u64::from(self.state.update).is_multiple_of(every) {
             let all = self.folder.at(name::TRAJECTORIES);
             trajectories::write(&self.options.disk, &all, self.state.update, &phase.name, &batch, &credit)?;
+            self.unsynced.push(trajectories::path(&all, self.state.update));
         }
         numbers.into_iter().for_each(|(path, x)| metrics.set(format!("knob/{path}"), x));
         metrics.extend(self.live.world.ledger.metrics());
@@ -460,7 +456,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), RunError> {
+    /// Forces everything to the disk that was only appended or renamed so far.
+    fn sync(&mut self) -> Result<(), RunError> {
+        for batch in self.unsynced.drain(..) {
+            self.options.disk.sync_file(&batch)?;
+        }
+        self.options.disk.sync_dir(&self.folder.at(name::TRAJECTORIES))?;
         for log in [&self.logs.metrics, &self.logs.timing, &self.logs.evaluations, &self.logs.tensorboard] {
             log.sync()?;
         }
@@ -545,7 +546,10 @@ fn open(
     let device = settings(plan, 0)?.device;
     let start = Start::of_this_process(&options.base, &device, &options.command);
     provenance.starts.push(Start { update: state.update, ..start });
-    folder.write(name::EXPERIMENT, plan.given.as_bytes())?;
+    // A run that is resumed from its folder was given its resolved form; what it was begun with stays.
+    if !options.resume {
+        folder.write(name::EXPERIMENT, plan.given.as_bytes())?;
+    }
     folder.write(name::RESOLVED, plan.resolved.as_bytes())?;
     folder.write_json(name::PROVENANCE, &provenance)?;
     disk.remove_file(&folder.at(name::RESULT))?;

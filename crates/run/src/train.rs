@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ascribe_core::batch::RecordError;
+use ascribe_core::critic::Lesson;
 use ascribe_core::rollout::RolloutError;
 use ascribe_core::{Batch, Credit, Experiment, Group, Metrics, Now, RowSet};
 use rayon::prelude::*;
@@ -95,26 +96,11 @@ pub fn train(live: &mut Live, experiment: &Experiment, now: &Now) -> Result<Trai
     metrics.extend(metrics::of_credit(&batch, &credit));
     clock.lap();
 
-    let trains = |name: &str| experiment.train.is_empty() || experiment.train.iter().any(|t| t == name);
-    let mut lessons = Vec::new();
-    for NamedCritic { name, critic } in critics.iter_mut().filter(|c| trains(&c.name)) {
-        let learned = critic.learn(&batch, &credit, &mut world.acting(now));
-        lessons.extend(learned.map_err(|e| TrainError::Critic { name: name.clone(), reason: e.to_string() })?);
-    }
-    let mut asks: BTreeMap<&str, Vec<Ask<'_>>> = BTreeMap::new();
-    let agents: BTreeSet<&str> = batch.agents.iter().map(String::as_str).chain([experiment.rollout.agent()]).collect();
-    for node in agents.into_iter().filter(|node| trains(node)) {
-        let rows = Arc::new(RowSet::from_credit(&batch, &credit, Some(node)));
-        asks.entry(node).or_default().push(Ask { node, rows, objective: &*experiment.objective.0, scale: 1.0 });
-    }
-    for lesson in &lessons {
-        let ask = Ask { node: &lesson.node, rows: lesson.rows.clone(), objective: &*lesson.objective, scale: lesson.scale };
-        asks.entry(&lesson.node).or_default().push(ask);
-    }
-    for (node, asks) in asks {
+    let lessons = learn(critics, &batch, &credit, experiment, world, now)?;
+    for (node, asks) in by_policy_node(&batch, &credit, &lessons, experiment) {
         let failed = |source| TrainError::Update { node: node.into(), source };
-        let policy = &mut **world.nodes.get_mut(node).ok_or_else(|| failed(UpdateError::NoNode))?;
-        let updated = update(node, policy, asks, &experiment.update, now, world.seeds, &mut world.ledger);
+        let policy = world.nodes.get_mut(node).ok_or_else(|| failed(UpdateError::NoNode))?;
+        let updated = update(node, &mut **policy, asks, &experiment.update, now, world.seeds, &mut world.ledger);
         metrics.extend(updated.map_err(failed)?);
     }
     world.tasks.learn(&metrics::outcomes(&batch));
@@ -134,6 +120,48 @@ fn judge(critic: &mut NamedCritic, batch: &mut Batch, world: &mut World, now: &N
         batch.add_signal(&name, signal).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Whether a node or critic trains in this phase.
+fn trains(experiment: &Experiment, name: &str) -> bool {
+    experiment.train.is_empty() || experiment.train.iter().any(|t| t == name)
+}
+
+/// What the critics want trained.
+fn learn(
+    critics: &mut [NamedCritic],
+    batch: &Batch,
+    credit: &[Credit],
+    experiment: &Experiment,
+    world: &mut World,
+    now: &Now,
+) -> Result<Vec<Lesson>, TrainError> {
+    let mut lessons = Vec::new();
+    for NamedCritic { name, critic } in critics.iter_mut().filter(|c| trains(experiment, &c.name)) {
+        let learned = critic.learn(batch, credit, &mut world.acting(now));
+        lessons.extend(learned.map_err(|e| TrainError::Critic { name: name.clone(), reason: e.to_string() })?);
+    }
+    Ok(lessons)
+}
+
+/// What is asked of each policy node: the rows of those that acted, and the critics' lessons.
+fn by_policy_node<'a>(
+    batch: &'a Batch,
+    credit: &[Credit],
+    lessons: &'a [Lesson],
+    experiment: &'a Experiment,
+) -> BTreeMap<&'a str, Vec<Ask<'a>>> {
+    let mut asks: BTreeMap<&str, Vec<Ask<'_>>> = BTreeMap::new();
+    let agents: BTreeSet<&str> = batch.agents.iter().map(String::as_str).chain([experiment.rollout.agent()]).collect();
+    for node in agents.into_iter().filter(|node| trains(experiment, node)) {
+        let rows = Arc::new(RowSet::from_credit(batch, credit, Some(node)));
+        asks.entry(node).or_default().push(Ask { rows, objective: &*experiment.objective.0, scale: 1.0 });
+    }
+    for lesson in lessons {
+        let ask = Ask { rows: lesson.rows.clone(), objective: &*lesson.objective, scale: lesson.scale };
+        asks.entry(&lesson.node).or_default().push(ask);
+    }
+    asks
 }
 
 /// Credit of every group, in their order whatever the number of threads.

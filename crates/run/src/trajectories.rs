@@ -320,14 +320,14 @@ pub fn path(all: &Path, update: u32) -> PathBuf {
     all.join(format!("{update:06}.jsonl.zst"))
 }
 
-/// Saves the batch of an update.
+/// Saves the batch of an update. It is the caller's to sync it, together with others.
 ///
 /// # Errors
 /// If it cannot be written.
 pub fn write(disk: &Disk, all: &Path, update: u32, phase: &str, batch: &Batch, credit: &[Credit]) -> Result<(), DiskError> {
     let text: Vec<u8> = batch.groups().zip(credit).flat_map(|(g, c)| line(&record(batch, g, c, update, phase))).collect();
     let packed = zstd::encode_all(&text[..], 3).expect("packing into memory cannot fail");
-    disk.write(&path(all, update), &packed)
+    disk.write_unsynced(&path(all, update), &packed)
 }
 
 /// Removes the batches of updates after `update`: a run that goes on from there makes them again.

@@ -17,8 +17,6 @@ const COMPARE_ROWS: usize = 16;
 /// What somebody wants trained on a policy node.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
-    /// The node.
-    pub node: &'a str,
     /// The rows.
     pub rows: Arc<RowSet>,
     /// What to descend.
@@ -165,7 +163,12 @@ fn with_old<'a>(
                 let n = rows.len().min(COMPARE_ROWS);
                 let some: Vec<u32> = (0..n).map(|r| (r * rows.len() / n) as u32).collect();
                 let sample = rows.subset(&some);
-                compare(&sample.columns[BEHAVIOR_LOGPROB], &logprobs(policy, &sample)?, metrics);
+                match logprobs(policy, &sample) {
+                    Ok(recomputed) => compare(&sample.columns[BEHAVIOR_LOGPROB], &recomputed, metrics),
+                    // A policy that cannot score has nothing to be compared with.
+                    Err(PolicyError::Unsupported(_)) => {}
+                    Err(e) => return Err(e.into()),
+                }
             }
             behavior
         };

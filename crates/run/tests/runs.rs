@@ -271,6 +271,40 @@ fn stopped_and_resumed_is_as_if_never_stopped() {
     }
 }
 
+/// Critics and rollouts that come, go, change and come back.
+const PATCHY: &str = "
+    [[phase]]
+    name = \"a\"
+    updates = 1
+    [[phase]]
+    name = \"b\"
+    updates = 2
+    critic.judge.counting = {}
+    [[phase]]
+    name = \"c\"
+    updates = 1
+    rollout.together = { tasks = 2 }
+    [[phase]]
+    name = \"d\"
+    updates = 2
+    critic.judge.counting = { scale = 2.0 }
+    critic.other.quiet = {}
+";
+
+#[test]
+fn what_comes_back_in_a_later_phase_remembers() {
+    let (reference, _) = whole(PATCHY);
+    let value = |l: &MetricsLine| l.metrics.get("signal/value/mean");
+    let lines = folder::metrics(&reference.run).unwrap();
+    assert_eq!(lines.iter().map(value).collect::<Vec<_>>(), [None, Some(1.0), Some(2.0), None, Some(3.0), Some(4.0)]);
+    for stop_after in 1..=6 {
+        let place = place();
+        go(&plan(PATCHY), &place, &mut Watch { stop_after: Some(stop_after), ..Watch::default() }).unwrap();
+        go(&plan(PATCHY), &place, &mut Watch::default()).unwrap();
+        same(&reference, &place);
+    }
+}
+
 #[test]
 fn stopping_in_an_evaluation_loses_nothing() {
     let (reference, _) = whole(RICH);

@@ -199,6 +199,8 @@ pub struct Game {
     pub(crate) locations: Vec<Location>,
     /// Objects and receptacles by name.
     pub(crate) things: Vec<Thing>,
+    /// Finds a thing by its name: positions in `things`, at the hash of the name or behind it.
+    slots: Vec<u16>,
     pub(crate) masks: Masks,
     /// What each receptacle may hold, a row per receptacle.
     pub(crate) fits: Vec<u64>,
@@ -287,8 +289,17 @@ impl Game {
 
     /// The object or receptacle of a name.
     pub(crate) fn thing(&self, name: &str) -> Option<Thing> {
-        let idx = self.things.binary_search_by(|&thing| self.thing_name(thing).cmp(name)).ok()?;
-        Some(self.things[idx])
+        let last = self.slots.len() - 1;
+        let mut slot = hash(name) & last;
+        // At least half of the slots are empty.
+        while self.slots[slot] != NOTHING {
+            let thing = self.things[usize::from(self.slots[slot])];
+            if self.thing_name(thing) == name {
+                return Some(thing);
+            }
+            slot = (slot + 1) & last;
+        }
+        None
     }
 }
 
@@ -656,6 +667,7 @@ impl<'a> Compiler<'a> {
             receptacles,
             receptacles_by_name,
             locations,
+            slots: slots(&named),
             things,
             masks,
             fits,
@@ -704,6 +716,26 @@ impl<'a> Compiler<'a> {
         fingerprint.copy_from_slice(&digest[..16]);
         fingerprint
     }
+}
+
+/// FNV-1a: names are a few bytes, and the same everywhere.
+fn hash(name: &str) -> usize {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    (hash ^ hash >> 32) as usize
+}
+
+/// See [`Game::slots`].
+fn slots(named: &[(String, Thing)]) -> Vec<u16> {
+    let mut slots = vec![NOTHING; (2 * named.len()).next_power_of_two().max(2)];
+    let last = slots.len() - 1;
+    for (idx, (name, _)) in (0u16..).zip(named) {
+        let mut slot = hash(name) & last;
+        while slots[slot] != NOTHING {
+            slot = (slot + 1) & last;
+        }
+        slots[slot] = idx;
+    }
+    slots
 }
 
 /// `None` for an id that is not of the form `NAME_bar_…`.

@@ -17,11 +17,8 @@ pub(crate) trait Watcher: Progress {
 /// Share of solved tasks, tokens per second.
 fn numbers(metrics: &Metrics, tokens_per_second: f64) -> String {
     let success = metrics.get("rollout/success_rate").map_or_else(|| "-".into(), |x| format!("{:.0} %", 100.0 * x));
-    let speed = if tokens_per_second >= 1e4 {
-        format!("{:.0}k", tokens_per_second / 1e3)
-    } else {
-        format!("{tokens_per_second:.0}")
-    };
+    let speed =
+        if tokens_per_second >= 1e4 { format!("{:.0}k", tokens_per_second / 1e3) } else { format!("{tokens_per_second:.0}") };
     format!("success {success}, {speed} tokens/s")
 }
 

@@ -152,4 +152,31 @@ proptest! {
             survives(text, &[], &[(&variable.replace('\0', ""), &value)]);
         }
     }
+
+    #[test]
+    fn what_is_accepted_is_read_again_to_the_bit(
+        (weight, epsilon, seed) in (0.0..=1.0f64, prop::num::f64::POSITIVE | prop::num::f64::SUBNORMAL, 0..=i64::MAX),
+        name in "[^/\\\\.\\pC][^/\\\\\\pC]{0,8}",
+        transforms in prop::collection::vec(prop::sample::select(vec!["\"whiten\"", "{ clip.max = 1e-300 }", "{ band = { min = -1, max = 0.1 } }"]), 0..3),
+        scheduled: bool,
+        phases in prop::collection::vec(prop::sample::select(vec![
+            "updates = 2", "transform = []", "objective.ppo-clip.clip = 0.1", "estimator = \"grpo\"", "train = [\"actor\"]",
+            "update.clip_norm = 0.5", "rollout.independent.tasks = \"1.5k\"", "alarm.no-signal.action = \"off\"",
+            "estimator.blend.weight.ramp = { from = 0, to = 1, updates = 3 }", "reward = { progress = 0.1 }",
+        ]), 0..3),
+    ) {
+        let name = toml::Value::String(name).to_string();
+        let head = format!("name = {name}\nseed = {seed}\ntransform = [{}]\n", transforms.join(", "));
+        let body = BASE.split("[[transform]]").next().unwrap().replace("weight = 0.5", &format!("weight = {weight:?}"));
+        let mut text = format!("{head}{}", body.replace("b.grpo.epsilon = 1e-6", &format!("b.grpo.epsilon = {epsilon:e}")));
+        text += if scheduled { "[update.learning_rate.ramp]\nfrom = 1e-3\nto = 1\nupdates = 5\n" } else { "[update]\nlearning_rate = 1e-3\n" };
+        for (i, says) in phases.iter().enumerate() {
+            text += &format!("[[phase]]\nname = \"phase {i}\"\n{says}\n");
+        }
+        let load = |text: &str| Given { files: &[("exp.toml", text)], ..Given::default() }.load().0;
+        let first = load(&text).unwrap_or_else(|report| panic!("{text}\n{report}")).plan;
+        let again = load(&first.resolved).unwrap_or_else(|report| panic!("{}\n{report}", first.resolved)).plan;
+        prop_assert_eq!(format!("{:?}", &first.phases), format!("{:?}", &again.phases));
+        prop_assert_eq!((first.name, first.resolved, first.identity), (again.name, again.resolved, again.identity));
+    }
 }

@@ -498,6 +498,35 @@ impl Critic for Counting {
     }
 }
 
+/// Says nothing, and wants a head of another name.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Quiet {}
+plugin! {
+    Critic "quiet" {
+        summary: "Says nothing.", source: "", when: "In tests.", example: "",
+    }
+    impl CriticConfig for Quiet {
+        fn build(&self, _: &str, _: &BuildContext<'_>) -> Result<Box<dyn Critic>, BuildError> {
+            Ok(Box::new(Quiet {}))
+        }
+        fn provides(&self) -> Vec<Provide> {
+            Vec::new()
+        }
+    }
+}
+impl Critic for Quiet {
+    fn provides(&self) -> Vec<(String, Scope)> {
+        Vec::new()
+    }
+    fn heads(&self) -> Vec<(String, HeadSpec)> {
+        vec![("actor".into(), HeadSpec { name: "quiet".into(), detach_trunk: true, zero_init: true })]
+    }
+    fn judge(&mut self, _: &Batch, _: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
+        Ok(Vec::new())
+    }
+}
+
 /// Outcome minus the group's mean.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -109,7 +109,8 @@ pub fn vocabulary() -> Vec<String> {
     let calls = ["<call>", STOP, "read", "edit", "test", "submit"];
     let words = calls.iter().chain(episode::WORDS).chain(program::WORDS).copied();
     let ops = Op::ALL.into_iter().map(Op::name);
-    words.chain(ops).map(String::from).chain((-MAX_SHOWN..=MAX_SHOWN).map(|n| n.to_string())).collect()
+    let numbers = (-MAX_SHOWN..=MAX_SHOWN).map(|n| n.to_string()).chain((0..=program::MAX_SHIFT).map(|n| format!("+{n}")));
+    words.chain(ops).map(String::from).chain(numbers).collect()
 }
 
 impl Bugfix {

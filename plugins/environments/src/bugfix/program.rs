@@ -1,22 +1,20 @@
-//! The functions that are repaired: straight-line programs from a list of whole numbers to one number.
+//! The functions that are repaired: short pipelines from a list of whole numbers `xs` to one number.
 //!
-//! A function is up to seven statements `name = expression`:
+//! A function is four to seven steps, each a line `label step`:
 //!
 //! ```text
-//! big = xs > 2          elements above 2                (or `small = xs < 2`)
-//! size = abs big        their absolute values           (or `item = big`)
-//! top = max size        the largest                     (or `low = min`, `total = sum`)
-//! end = last xs         the list's last element         (or `start = first`)
-//! over = top - end      the one less the other          (or `under = end - top`; also with a constant)
-//! more = over + 1       one more                        (or `same = over`, `less = over - 1`)
-//! loss = - more         its negative                    (or `gain = more`); what is returned
+//! big > 2       elements above 2            (or `small < 2`)
+//! size abs      their absolute values       (or `item id`: as they are)
+//! top max       the largest of them         (or `low min`, `total sum`)
+//! end last      beside it, xs's last one    (or `start first`)
+//! over sub      the one less the other      (or `under rsub`: the other less the one)
+//! more +1       one more                    (or `same +0`, `less -1`)
+//! loss neg      its negative, the result    (or `gain id`)
 //! ```
 //!
-//! Names say what is meant, expressions what happens: a function is right where every expression does what its name
-//! says. The first, second, fourth and fifth statement may be absent (the fourth needs the fifth). The fold over no
-//! elements is 0, as are the first and last of none, so evaluation never fails.
-
-use std::collections::BTreeMap;
+//! Labels say what is meant, steps what happens: a function is right where every step does what its label says. The
+//! first two steps may be absent, and so may the fourth together with the fifth. The largest, smallest, first and last
+//! of no elements is 0, so evaluation never fails.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +36,7 @@ pub enum Op {
     Negate,
     /// Adds one to the constant that is added.
     PlusOne,
-    /// `a - b` for `b - a`.
+    /// `sub` for `rsub` and back: `a - b` for `b - a`.
     SwapArgs,
     /// `first` for `last` and back.
     SwapEnds,
@@ -140,32 +138,30 @@ pub enum Fold {
     Sum,
 }
 
-/// What the folded number is compared with.
+/// An element of the list as it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Other {
-    /// The list's first element.
+pub enum Pick {
+    /// The first.
     First,
-    /// The list's last element.
+    /// The last.
     Last,
-    /// A constant.
-    Constant(i64),
 }
 
-/// A difference of the folded number and another.
+/// A difference of the folded number and an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
-    /// The other number.
-    pub other: Other,
-    /// Whether the folded number comes first: `fold - other`, not `other - fold`.
+    /// The element.
+    pub pick: Pick,
+    /// Whether the folded number comes first: `fold - element`, not `element - fold`.
     pub fold_first: bool,
 }
 
 /// Largest absolute value of the constant that is added; an edit beyond it changes nothing.
 pub const MAX_SHIFT: i64 = 9;
 
-/// What a function does: one choice per statement.
+/// What a function does: one choice per step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Body {
@@ -194,12 +190,12 @@ impl Body {
             Fold::Sum => mapped.sum(),
         };
         let differing = self.difference.map_or(folded, |difference| {
-            let other = match difference.other {
-                Other::First => xs.first().copied().unwrap_or(0),
-                Other::Last => xs.last().copied().unwrap_or(0),
-                Other::Constant(c) => c,
+            let element = match difference.pick {
+                Pick::First => xs.first(),
+                Pick::Last => xs.last(),
             };
-            if difference.fold_first { folded - other } else { other - folded }
+            let element = element.copied().unwrap_or(0);
+            if difference.fold_first { folded - element } else { element - folded }
         });
         let shifted = differing + self.shift;
         if self.negated { -shifted } else { shifted }
@@ -219,10 +215,9 @@ impl Body {
             Op::SwapArgs => body.difference.as_mut().map(|d| d.fold_first = !d.fold_first)?,
             Op::SwapEnds => {
                 let difference = body.difference.as_mut()?;
-                difference.other = match difference.other {
-                    Other::First => Other::Last,
-                    Other::Last => Other::First,
-                    Other::Constant(_) => return None,
+                difference.pick = match difference.pick {
+                    Pick::First => Pick::Last,
+                    Pick::Last => Pick::First,
                 };
             }
             Op::SwapMinmax => {
@@ -237,7 +232,7 @@ impl Body {
         Some(body)
     }
 
-    /// Edits that turn this body into `intended`, in the order of its statements; empty if they are equal.
+    /// Edits that turn this body into `intended`, in the order of its steps; empty if they are equal.
     pub fn repairs(&self, intended: &Self) -> Vec<Op> {
         let mut ops = Vec::new();
         if self.keep != intended.keep {
@@ -250,7 +245,7 @@ impl Body {
             ops.push(Op::SwapMinmax);
         }
         if let (Some(now), Some(then)) = (self.difference, intended.difference) {
-            if now.other != then.other {
+            if now.pick != then.pick {
                 ops.push(Op::SwapEnds);
             }
             if now.fold_first != then.fold_first {
@@ -265,152 +260,103 @@ impl Body {
         ops
     }
 
-    /// Whether edits can turn one into the other: the same statements with the same constants.
+    /// Whether edits can turn one into the other: the same steps with the same bound.
     pub fn same_shape(&self, other: &Self) -> bool {
-        let ends = |o: Other| if let Other::Constant(c) = o { Some(c) } else { None };
         self.keep.map(|k| k.bound) == other.keep.map(|k| k.bound)
             && self.map.is_some() == other.map.is_some()
             && (self.fold == Fold::Sum) == (other.fold == Fold::Sum)
-            && self.difference.map(|d| ends(d.other)) == other.difference.map(|d| ends(d.other))
+            && self.difference.is_some() == other.difference.is_some()
             && self.shift.abs() <= MAX_SHIFT
             && other.shift.abs() <= MAX_SHIFT
     }
 }
 
-/// A function as it is written: names from what is meant, expressions from what is done.
+/// A function as it is written: labels from what is meant, steps from what is done. The two have the same shape.
 pub fn write(intended: &Body, body: &Body) -> String {
     let mut lines = Vec::new();
-    let mut value = "xs";
     if let (Some(meant), Some(done)) = (intended.keep, body.keep) {
-        let name = if meant.above { "big" } else { "small" };
-        lines.push(format!("{name} = {value} {} {}", if done.above { ">" } else { "<" }, done.bound));
-        value = name;
+        let (label, step) = (if meant.above { "big" } else { "small" }, if done.above { ">" } else { "<" });
+        lines.push(format!("{label} {step} {}", done.bound));
     }
     if let (Some(meant), Some(done)) = (intended.map, body.map) {
-        let name = if meant == Map::Abs { "size" } else { "item" };
-        lines.push(format!("{name} = {}{value}", if done == Map::Abs { "abs " } else { "" }));
-        value = name;
+        let (label, step) = (if meant == Map::Abs { "size" } else { "item" }, if done == Map::Abs { "abs" } else { "id" });
+        lines.push(format!("{label} {step}"));
     }
-    let name = fold_name(intended.fold);
-    let does = match body.fold {
-        Fold::Max => "max",
-        Fold::Min => "min",
-        Fold::Sum => "sum",
-    };
-    lines.push(format!("{name} = {does} {value}"));
-    value = name;
+    lines.push(format!("{} {}", FOLD_LABELS[intended.fold as usize], FOLD_STEPS[body.fold as usize]));
     if let (Some(meant), Some(done)) = (intended.difference, body.difference) {
-        let other = match (meant.other, done.other) {
-            (Other::Constant(c), _) | (_, Other::Constant(c)) => c.to_string(),
-            (meant, done) => {
-                let name = if meant == Other::First { "start" } else { "end" };
-                lines.push(format!("{name} = {} xs", if done == Other::First { "first" } else { "last" }));
-                name.into()
-            }
-        };
-        let name = if meant.fold_first { "over" } else { "under" };
-        lines.push(if done.fold_first {
-            format!("{name} = {value} - {other}")
-        } else {
-            format!("{name} = {other} - {value}")
-        });
-        value = name;
+        let label = if meant.pick == Pick::First { "start" } else { "end" };
+        lines.push(format!("{label} {}", if done.pick == Pick::First { "first" } else { "last" }));
+        let label = if meant.fold_first { "over" } else { "under" };
+        lines.push(format!("{label} {}", if done.fold_first { "sub" } else { "rsub" }));
     }
-    let name = match intended.shift.signum() {
+    let label = match intended.shift.signum() {
         1 => "more",
         0 => "same",
         _ => "less",
     };
-    let shift = match body.shift {
-        0 => String::new(),
-        by @ 1.. => format!(" + {by}"),
-        by => format!(" - {}", -by),
-    };
-    lines.push(format!("{name} = {value}{shift}"));
-    value = name;
-    let name = if intended.negated { "loss" } else { "gain" };
-    lines.push(format!("{name} = {}{value}", if body.negated { "neg " } else { "" }));
+    lines.push(format!("{label} {:+}", body.shift));
+    let (label, step) = (if intended.negated { "loss" } else { "gain" }, if body.negated { "neg" } else { "id" });
+    lines.push(format!("{label} {step}"));
     lines.join("\n")
 }
 
-fn fold_name(fold: Fold) -> &'static str {
-    match fold {
-        Fold::Max => "top",
-        Fold::Min => "low",
-        Fold::Sum => "total",
-    }
-}
+const FOLDS: [Fold; 3] = [Fold::Max, Fold::Min, Fold::Sum];
+const FOLD_LABELS: [&str; 3] = ["top", "low", "total"];
+const FOLD_STEPS: [&str; 3] = ["max", "min", "sum"];
 
 /// Reads a function back from its text: what is meant, and what is done. `None` if it is no such text.
 ///
 /// It reads words, as the agent does, and so does not need the lines.
 pub fn read(text: &str) -> Option<(Body, Body)> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let starts: Vec<usize> = (0..words.len()).filter(|i| words.get(i + 1) == Some(&"=")).collect();
-    let mut statements: BTreeMap<&str, &[&str]> = BTreeMap::new();
-    for (i, start) in starts.iter().enumerate() {
-        let end = starts.get(i + 1).copied().unwrap_or(words.len());
-        statements.insert(words[*start], &words[start + 2..end]);
-    }
-    // Which of the names of a statement is there, and its expression.
-    let find = |names: &[&'static str]| names.iter().position(|n| statements.contains_key(n)).map(|i| (i, statements[names[i]]));
-
-    let (meant_fold, fold) = find(&["top", "low", "total"])?;
-    let fold_of = |i: usize| [Fold::Max, Fold::Min, Fold::Sum][i];
-    let does = ["max", "min", "sum"].iter().position(|w| fold.first() == Some(w))?;
-
-    let keep = find(&["big", "small"]);
-    let bound = keep.map(|(_, e)| e.last().and_then(|w| w.parse().ok())).map_or(Some(0), |bound| bound)?;
-    let map = find(&["size", "item"]);
-    let map_of = |abs: bool| if abs { Map::Abs } else { Map::Plain };
-    let other = find(&["start", "end"]);
-    let other_of = |first: bool| if first { Other::First } else { Other::Last };
-    let difference = find(&["over", "under"]);
-    let (meant_other, done_other, fold_first) = match difference {
-        None => (Other::First, Other::First, true),
-        Some((_, e)) => {
-            let fold_first = e.first() == Some(&fold_name(fold_of(meant_fold)));
-            let operand = if fold_first { e.last() } else { e.first() }?;
-            match other {
-                Some((meant, e)) => (other_of(meant == 0), other_of(e.first() == Some(&"first")), fold_first),
-                None => {
-                    let constant = Other::Constant(operand.parse().ok()?);
-                    (constant, constant, fold_first)
-                }
-            }
-        }
+    let mut words = &words[..];
+    let keep = take_step(&mut words, &["big", "small"], &[">", "<"]);
+    let bound = if keep.is_some() { take(&mut words)?.parse().ok()? } else { 0 };
+    let map = take_step(&mut words, &["size", "item"], &["abs", "id"]);
+    let fold = take_step(&mut words, &FOLD_LABELS, &FOLD_STEPS)?;
+    let pick = take_step(&mut words, &["start", "end"], &["first", "last"]);
+    let order = match pick {
+        Some(_) => Some(take_step(&mut words, &["over", "under"], &["sub", "rsub"])?),
+        None => None,
     };
-    let (meant_shift, shift) = find(&["more", "same", "less"])?;
-    let done_shift = match shift {
-        [_] => 0,
-        [_, "+", by] => by.parse().ok()?,
-        [_, "-", by] => -by.parse::<i64>().ok()?,
-        _ => return None,
+    let shift = 1 - ["more", "same", "less"].iter().position(|l| words.first() == Some(l))? as i64;
+    take(&mut words)?;
+    let by: i64 = take(&mut words)?.parse().ok()?;
+    let sign = take_step(&mut words, &["gain", "loss"], &["id", "neg"])?;
+    let body = |of: fn((usize, usize)) -> usize, shift| Body {
+        keep: keep.map(|step| Keep { above: of(step) == 0, bound }),
+        map: map.map(|step| if of(step) == 0 { Map::Abs } else { Map::Plain }),
+        fold: FOLDS[of(fold)],
+        difference: pick.zip(order).map(|(pick, order)| Difference {
+            pick: if of(pick) == 0 { Pick::First } else { Pick::Last },
+            fold_first: of(order) == 0,
+        }),
+        shift,
+        negated: of(sign) == 1,
     };
-    let (meant_sign, sign) = find(&["gain", "loss"])?;
-    let meant = Body {
-        keep: keep.map(|(i, _)| Keep { above: i == 0, bound }),
-        map: map.map(|(i, _)| map_of(i == 0)),
-        fold: fold_of(meant_fold),
-        difference: difference.map(|(i, _)| Difference { other: meant_other, fold_first: i == 0 }),
-        shift: 1 - meant_shift as i64,
-        negated: meant_sign == 1,
-    };
-    let done = Body {
-        keep: keep.map(|(_, e)| Keep { above: e.contains(&">"), bound }),
-        map: map.map(|(_, e)| map_of(e.contains(&"abs"))),
-        fold: fold_of(does),
-        difference: difference.map(|_| Difference { other: done_other, fold_first }),
-        shift: done_shift,
-        negated: sign.contains(&"neg"),
-    };
-    meant.same_shape(&done).then_some((meant, done))
+    let (meant, done) = (body(|(label, _)| label, shift), body(|(_, step)| step, by));
+    (words.is_empty() && meant.same_shape(&done)).then_some((meant, done))
 }
 
-/// Words that functions are written in, numbers left out.
+/// Takes the first word.
+fn take<'a>(words: &mut &[&'a str]) -> Option<&'a str> {
+    let (first, rest) = words.split_first()?;
+    *words = rest;
+    Some(first)
+}
+
+/// Takes a step: which of `labels` and which of `steps` it has. Takes nothing where the next two words are no such step.
+fn take_step(words: &mut &[&str], labels: &[&str], steps: &[&str]) -> Option<(usize, usize)> {
+    let [label, step, rest @ ..] = *words else { return None };
+    let found = (labels.iter().position(|l| l == label)?, steps.iter().position(|s| s == step)?);
+    *words = rest;
+    Some(found)
+}
+
+/// Words that functions are written in, those with digits left out.
 pub const WORDS: &[&str] = &[
-    "=", "xs", "big", "small", ">", "<", "size", "item", "abs", "top", "low", "total", "max", "min", "sum", "start", "end",
-    "first", "last", "over", "under", "-", "+", "more", "same", "less", "gain", "loss", "neg",
+    "big", "small", ">", "<", "size", "item", "abs", "id", "top", "low", "total", "max", "min", "sum", "start", "end", "first",
+    "last", "over", "under", "sub", "rsub", "more", "same", "less", "gain", "loss", "neg",
 ];
 
 #[cfg(test)]
@@ -424,13 +370,13 @@ mod tests {
             keep: Some(Keep { above: true, bound: 2 }),
             map: Some(Map::Abs),
             fold: Fold::Max,
-            difference: Some(Difference { other: Other::Last, fold_first: true }),
+            difference: Some(Difference { pick: Pick::Last, fold_first: true }),
             shift: 1,
             negated: true,
         }
     }
 
-    /// A function of three statements.
+    /// A function of three steps.
     fn plain(fold: Fold) -> Body {
         Body { keep: None, map: None, fold, difference: None, shift: 0, negated: false }
     }
@@ -440,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_do_what_they_say() {
+    fn steps_do_what_they_say() {
         let xs = [4, -5, 3, -1];
         check(&plain(Fold::Max), &xs, 4);
         check(&plain(Fold::Min), &xs, -5);
@@ -453,12 +399,11 @@ mod tests {
         check(&Body { keep: Some(Keep { above: true, bound: 4 }), ..plain(Fold::Max) }, &xs, 0);
         check(&Body { map: Some(Map::Abs), ..plain(Fold::Max) }, &xs, 5);
         check(&Body { map: Some(Map::Plain), ..plain(Fold::Max) }, &xs, 4);
-        let with = |other, fold_first| Body { difference: Some(Difference { other, fold_first }), ..plain(Fold::Min) };
-        // −5 − 4, 4 − (−5), −5 − (−1), 3 − (−5)
-        check(&with(Other::First, true), &xs, -9);
-        check(&with(Other::First, false), &xs, 9);
-        check(&with(Other::Last, true), &xs, -4);
-        check(&with(Other::Constant(3), false), &xs, 8);
+        let with = |pick, fold_first| Body { difference: Some(Difference { pick, fold_first }), ..plain(Fold::Min) };
+        // −5 − 4, 4 − (−5), −5 − (−1)
+        check(&with(Pick::First, true), &xs, -9);
+        check(&with(Pick::First, false), &xs, 9);
+        check(&with(Pick::Last, true), &xs, -4);
         check(&Body { shift: -2, ..plain(Fold::Max) }, &xs, 2);
         check(&Body { negated: true, ..plain(Fold::Max) }, &xs, -4);
         // 4 and 3 are above 2, 4 the larger size, 4 − (−1) = 5, 5 + 1 = 6, −6
@@ -487,35 +432,33 @@ mod tests {
         assert_eq!(after(Op::MinusOne), Some(-5));
         assert_eq!(after(Op::Negate), Some(6));
         assert_eq!(after(Op::Hardcode), None);
-        // Absent statements cannot be edited, a sum has no opposite, a constant no other end.
+        // Absent steps cannot be edited, a sum has no opposite.
         for op in [Op::FlipCompare, Op::AddAbs, Op::DropAbs, Op::SwapArgs, Op::SwapEnds, Op::SwapMinmax] {
             assert_eq!(plain(Fold::Sum).edited(op), None, "{op:?}");
         }
-        let constant = Difference { other: Other::Constant(3), fold_first: true };
-        assert_eq!(Body { difference: Some(constant), ..plain(Fold::Max) }.edited(Op::SwapEnds), None);
         assert_eq!(Body { shift: MAX_SHIFT, ..plain(Fold::Max) }.edited(Op::PlusOne), None);
         assert_eq!(Body { shift: -MAX_SHIFT, ..plain(Fold::Max) }.edited(Op::MinusOne), None);
     }
 
     #[test]
-    fn functions_are_written_name_by_name() {
+    fn functions_are_written_step_by_step() {
         assert_eq!(
             write(&full(), &full()),
-            "big = xs > 2\nsize = abs big\ntop = max size\nend = last xs\nover = top - end\nmore = over + 1\nloss = - more"
+            "big > 2\nsize abs\ntop max\nend last\nover sub\nmore +1\nloss neg"
         );
         let wrong = Body {
             keep: Some(Keep { above: false, bound: 2 }),
             map: Some(Map::Plain),
             fold: Fold::Min,
-            difference: Some(Difference { other: Other::First, fold_first: false }),
+            difference: Some(Difference { pick: Pick::First, fold_first: false }),
             shift: -3,
             negated: false,
         };
         assert_eq!(
             write(&full(), &wrong),
-            "big = xs < 2\nsize = big\ntop = min size\nend = first xs\nover = end - top\nmore = over - 3\nloss = more"
+            "big < 2\nsize id\ntop min\nend first\nover rsub\nmore -3\nloss id"
         );
-        assert_eq!(write(&plain(Fold::Sum), &plain(Fold::Sum)), "total = sum xs\nsame = total\ngain = same");
+        assert_eq!(write(&plain(Fold::Sum), &plain(Fold::Sum)), "total sum\nsame +0\ngain id");
         assert_eq!(
             wrong.repairs(&full()),
             [
@@ -548,9 +491,8 @@ mod tests {
         let keep = prop::option::of((any::<bool>(), -2..=2i64).prop_map(|(above, bound)| Keep { above, bound }));
         let map = prop::option::of(prop::sample::select(vec![Map::Abs, Map::Plain]));
         let fold = prop::sample::select(vec![Fold::Max, Fold::Min, Fold::Sum]);
-        let other = prop_oneof![Just(Other::First), Just(Other::Last), (1..=5i64).prop_map(Other::Constant)];
-        let difference =
-            prop::option::of((other, any::<bool>()).prop_map(|(other, fold_first)| Difference { other, fold_first }));
+        let pick = prop::sample::select(vec![Pick::First, Pick::Last]);
+        let difference = prop::option::of((pick, any::<bool>()).prop_map(|(pick, fold_first)| Difference { pick, fold_first }));
         (keep, map, fold, difference, -1..=1i64, any::<bool>()).prop_map(|(keep, map, fold, difference, shift, negated)| Body {
             keep,
             map,

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use ascribe_core::{Draw, Rng, Seeds};
 use serde::{Deserialize, Serialize};
 
-use super::program::{Body, Difference, Fold, Keep, Map, Op, Other, write};
+use super::program::{Body, Difference, Fold, Keep, Map, Op, Pick, write};
 
 /// Elements are in −`MAX_ELEMENT`..=`MAX_ELEMENT`.
 pub const MAX_ELEMENT: i64 = 5;
@@ -23,12 +23,10 @@ pub const LIST_LEN: usize = 3;
 /// Hidden tests of a task.
 pub const HIDDEN_TESTS: usize = 8;
 
-/// Bounds of the statement that filters.
+/// Bounds of the step that filters are in −`MAX_BOUND`..=`MAX_BOUND`.
 const MAX_BOUND: i64 = 3;
-/// Constants of the statement that takes a difference.
-const MAX_CONSTANT: i64 = 5;
 /// How much more frequent `above`, `max`, `last`, `fold - other` and a sign kept are than their opposites.
-const COMMON: usize = 6;
+const COMMON: usize = 3;
 /// Lists of tests drawn for a function before another one is drawn.
 const TEST_DRAWS: usize = 8;
 /// Functions drawn for a task before the generator gives up.
@@ -137,18 +135,12 @@ fn draw_intended(fix: Op, rng: &mut Rng) -> Body {
         Op::DropAbs => Some(Map::Plain),
         _ => coin(rng).then(|| if coin(rng) { Map::Abs } else { Map::Plain }),
     };
-    let fold = match rng.below(3) {
-        0 if false && fix != Op::SwapMinmax => Fold::Sum,
+    let fold = match rng.below(4) {
+        0 if fix != Op::SwapMinmax => Fold::Sum,
         _ => if common(rng) { Fold::Max } else { Fold::Min },
     };
-    let difference = (coin(rng) || matches!(fix, Op::SwapArgs | Op::SwapEnds)).then(|| {
-        let other = if true || coin(rng) || fix == Op::SwapEnds {
-            if common(rng) { Other::Last } else { Other::First }
-        } else {
-            Other::Constant(between(1, MAX_CONSTANT, rng))
-        };
-        Difference { other, fold_first: common(rng) }
-    });
+    let difference = (coin(rng) || matches!(fix, Op::SwapArgs | Op::SwapEnds))
+        .then(|| Difference { pick: if common(rng) { Pick::Last } else { Pick::First }, fold_first: common(rng) });
     Body { keep, map, fold, difference, shift: between(-1, 1, rng), negated: !common(rng) }
 }
 
