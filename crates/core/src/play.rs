@@ -92,17 +92,8 @@ impl Play<'_> {
         let tokenizer = policy.tokenizer();
         let about = tasks.capabilities();
         let stop = stop_token(&*tokenizer, &about.stop)?;
-        let mut episodes = self.open(tasks, &*tokenizer);
         let limit = policy.max_tokens();
-        for episode in &mut episodes {
-            if episode.end.is_none() && episode.feed.len() + about.max_action_tokens > limit {
-                episode.end = Some(End::Failed(format!(
-                    "its first prompt has {} tokens; with an action of {} it does not fit the policy's {limit}",
-                    episode.feed.len(),
-                    about.max_action_tokens
-                )));
-            }
-        }
+        let mut episodes = self.open(tasks, &*tokenizer, limit);
         self.share_prompts(policy, &mut episodes, ledger)?;
         for turn in 0..about.max_turns {
             let live: Vec<usize> = (0..episodes.len()).filter(|e| episodes[*e].end.is_none()).collect();
@@ -161,12 +152,7 @@ impl Play<'_> {
                 if turn + 1 == about.max_turns && episode.end.is_none() {
                     episode.end = Some(End::Truncated(Limit::Turns));
                 }
-                if episode.end.is_none() {
-                    episode.read(&*tokenizer);
-                    if episode.length + episode.feed.len() + about.max_action_tokens > limit {
-                        episode.end = Some(End::Truncated(Limit::Context));
-                    }
-                }
+                episode.go_on(&*tokenizer, about.max_action_tokens, limit);
             });
             for episode in &mut episodes {
                 let restarts = episode.seen.context == Context::Restart;
@@ -181,19 +167,21 @@ impl Play<'_> {
         Ok(self.groups(episodes, tasks))
     }
 
-    /// Plays with each environment's scripted expert. Its tokens have no behaviour log-probability.
+    /// Plays with each environment's scripted expert, for a policy whose sequences have at most `limit` tokens. The
+    /// expert's tokens have no behaviour log-probability.
     ///
     /// # Errors
     /// If the tokenizer does not know the stop word.
     pub fn expert(
         &self,
         tokenizer: &dyn Tokenizer,
+        limit: usize,
         tasks: &dyn TaskSet,
         ledger: &mut Ledger,
     ) -> Result<Vec<GroupLog>, RolloutError> {
         let about = tasks.capabilities();
         let stop = stop_token(tokenizer, &about.stop)?;
-        let mut episodes = self.open(tasks, tokenizer);
+        let mut episodes = self.open(tasks, tokenizer, limit);
         episodes.par_iter_mut().for_each(|episode| {
             for turn in 0..about.max_turns {
                 if episode.end.is_some() {
@@ -225,9 +213,7 @@ impl Play<'_> {
                 if turn + 1 == about.max_turns && episode.end.is_none() {
                     episode.end = Some(End::Truncated(Limit::Turns));
                 }
-                if episode.end.is_none() {
-                    episode.read(tokenizer);
-                }
+                episode.go_on(tokenizer, about.max_action_tokens, limit);
             }
         });
         for episode in &episodes {
@@ -238,7 +224,8 @@ impl Play<'_> {
         Ok(self.groups(episodes, tasks))
     }
 
-    fn open(&self, tasks: &dyn TaskSet, tokenizer: &dyn Tokenizer) -> Vec<Episode> {
+    fn open(&self, tasks: &dyn TaskSet, tokenizer: &dyn Tokenizer, limit: usize) -> Vec<Episode> {
+        let longest = tasks.capabilities().max_action_tokens;
         let places: Vec<(usize, usize)> =
             (0..self.tasks.len()).flat_map(|g| (0..self.members.max(1)).map(move |m| (g, m))).collect();
         places
@@ -266,6 +253,12 @@ impl Play<'_> {
                     Ok(environment) => {
                         episode.environment = Some(environment);
                         episode.read(tokenizer);
+                        if episode.feed.len() + longest > limit {
+                            episode.end = Some(End::Failed(format!(
+                                "its first prompt has {} tokens; with an action of {longest} it does not fit the policy's {limit}",
+                                episode.feed.len()
+                            )));
+                        }
                     }
                     Err(e) => episode.end = Some(End::Failed(e.0)),
                 }
@@ -368,6 +361,16 @@ impl Episode {
         self.feed.clone_from(&self.read);
         if self.seen.context == Context::Restart {
             self.length = 0;
+        }
+    }
+
+    /// Reads on after a turn, if it is not over and what comes still fits the policy.
+    fn go_on(&mut self, tokenizer: &dyn Tokenizer, longest_action: usize, limit: usize) {
+        if self.end.is_none() {
+            self.read(tokenizer);
+            if self.length + self.feed.len() + longest_action > limit {
+                self.end = Some(End::Truncated(Limit::Context));
+            }
         }
     }
 

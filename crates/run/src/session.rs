@@ -116,9 +116,14 @@ pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Progress) -> Resul
     }
     let live = Live::build(plan, options.base.clone())?;
     check_splits(plan, &live)?;
-    let folder = match opened {
-        Some(folder) => folder,
-        None => RunFolder::open(&options.disk, &path)?,
+    let (folder, begun) = match opened {
+        Some(folder) => (folder, begun),
+        // Another process may have begun there in the meantime.
+        None => {
+            let folder = RunFolder::open(&options.disk, &path)?;
+            let begun = self::begun(&folder, plan)?;
+            (folder, begun)
+        }
     };
     let begins = Session::start(plan, options, progress, &folder, begun, live);
     let mut session = match begins {

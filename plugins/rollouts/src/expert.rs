@@ -69,7 +69,8 @@ impl RolloutStrategy for Expert {
             update: acting.now.update,
             seeds: acting.seeds,
         };
-        let tokenizer = acting.node(&self.agent)?.tokenizer();
-        play.expert(&*tokenizer, &*acting.tasks, acting.ledger)
+        let policy = acting.node(&self.agent)?;
+        let (tokenizer, limit) = (policy.tokenizer(), policy.max_tokens());
+        play.expert(&*tokenizer, limit, &*acting.tasks, acting.ledger)
     }
 }

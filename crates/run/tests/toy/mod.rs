@@ -433,7 +433,7 @@ impl RolloutStrategy for Playing {
         };
         let node = acting.nodes.get_mut("actor").expect("there is an actor");
         if self.expert {
-            play.expert(&*node.tokenizer(), acting.tasks, acting.ledger)
+            play.expert(&*node.tokenizer(), node.max_tokens(), acting.tasks, acting.ledger)
         } else {
             play.sample(&mut **node, acting.tasks, acting.ledger)
         }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use ascribe_core::Rng;
 use ascribe_core::environment::{
     ActionText, Environment, EnvironmentError, Observation, RestoreError, Snapshot, Step, verify_restored,
 };
 use ascribe_core::log::{Context, End, Limit, Validity};
-use ascribe_core::Rng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -73,8 +73,21 @@ enum Shows {
 
 /// Words of observations, those of functions and numbers left out.
 pub const WORDS: &[&str] = &[
-    "fix", "the", "function", "changed", "nothing", "to", "change", "pass", "fail", "gives", "wants", "submitted", "unknown",
-    "call", "return",
+    "fix",
+    "the",
+    "function",
+    "changed",
+    "nothing",
+    "to",
+    "change",
+    "pass",
+    "fail",
+    "gives",
+    "wants",
+    "submitted",
+    "unknown",
+    "call",
+    "return",
 ];
 
 impl Episode {

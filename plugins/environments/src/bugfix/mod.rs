@@ -119,8 +119,7 @@ impl Bugfix {
     /// # Errors
     /// If there are not that many different ones.
     pub fn open(&self) -> Result<BugfixTasks, String> {
-        let Tasks { train, held_out } =
-            tasks::generate(self.seed, self.train_tasks.get(), self.held_out_tasks.get())?;
+        let Tasks { train, held_out } = tasks::generate(self.seed, self.train_tasks.get(), self.held_out_tasks.get())?;
         let rules = Rules {
             max_calls: self.max_calls.get(),
             call_cost: *self.call_cost,

@@ -442,10 +442,7 @@ mod tests {
 
     #[test]
     fn functions_are_written_step_by_step() {
-        assert_eq!(
-            write(&full(), &full()),
-            "big > 2\nsize abs\ntop max\nend last\nover sub\nmore +1\nloss neg"
-        );
+        assert_eq!(write(&full(), &full()), "big > 2\nsize abs\ntop max\nend last\nover sub\nmore +1\nloss neg");
         let wrong = Body {
             keep: Some(Keep { above: false, bound: 2 }),
             map: Some(Map::Plain),
@@ -454,10 +451,7 @@ mod tests {
             shift: -3,
             negated: false,
         };
-        assert_eq!(
-            write(&full(), &wrong),
-            "big < 2\nsize id\ntop min\nend first\nover rsub\nmore -3\nloss id"
-        );
+        assert_eq!(write(&full(), &wrong), "big < 2\nsize id\ntop min\nend first\nover rsub\nmore -3\nloss id");
         assert_eq!(write(&plain(Fold::Sum), &plain(Fold::Sum)), "total sum\nsame +0\ngain id");
         assert_eq!(
             wrong.repairs(&full()),

@@ -4,10 +4,11 @@
 //! drawn until running the functions on them shows that
 //!
 //! * the broken function fails the visible test,
-//! * it fails a hidden test, and so it does after any one edit but the right one.
+//! * it fails a hidden test, and so it does after any one edit but the right one,
+//! * the visible test's answer fails a hidden test.
 //!
-//! The right edit is thus the only single edit that solves a task. Where that cannot be had (`size = abs big` of numbers
-//! above 2 cannot miss its `abs`), another function is drawn.
+//! The right edit is thus the only single edit that solves a task. Where that cannot be had (what is `big > 2` has no sign
+//! that `size abs` could take away), another function is drawn.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +26,8 @@ pub const HIDDEN_TESTS: usize = 8;
 
 /// Bounds of the step that filters are in −`MAX_BOUND`..=`MAX_BOUND`.
 const MAX_BOUND: i64 = 3;
-/// How much more frequent `above`, `max`, `last`, `fold - other` and a sign kept are than their opposites.
+/// How much more frequent `>`, `max`, `last`, `sub` and a sign that is kept are meant than their opposites. Without such a
+/// habit the right edit would be a parity of label and step, which a small model is slow to find.
 const COMMON: usize = 3;
 /// Lists of tests drawn for a function before another one is drawn.
 const TEST_DRAWS: usize = 8;
@@ -122,14 +124,13 @@ fn draw(fix: Op, rng: &mut Rng) -> Option<Task> {
     })
 }
 
-/// An intended function with the statement that `fix` repairs; each other optional statement is there in one of two.
-/// Of what is meant by a statement the one is [`COMMON`] times as frequent as the other.
+/// An intended function with the step that `fix` repairs; each other optional step is there in one of two.
 fn draw_intended(fix: Op, rng: &mut Rng) -> Body {
     let coin = |rng: &mut Rng| rng.below(2) == 0;
     let common = |rng: &mut Rng| rng.below(COMMON + 1) > 0;
     let between = |low: i64, high: i64, rng: &mut Rng| low + rng.below((high - low + 1) as usize) as i64;
-    let keep = (coin(rng) || fix == Op::FlipCompare)
-        .then(|| Keep { above: common(rng), bound: between(-MAX_BOUND, MAX_BOUND, rng) });
+    let keep =
+        (coin(rng) || fix == Op::FlipCompare).then(|| Keep { above: common(rng), bound: between(-MAX_BOUND, MAX_BOUND, rng) });
     let map = match fix {
         Op::AddAbs => Some(Map::Abs),
         Op::DropAbs => Some(Map::Plain),
@@ -137,7 +138,13 @@ fn draw_intended(fix: Op, rng: &mut Rng) -> Body {
     };
     let fold = match rng.below(4) {
         0 if fix != Op::SwapMinmax => Fold::Sum,
-        _ => if common(rng) { Fold::Max } else { Fold::Min },
+        _ => {
+            if common(rng) {
+                Fold::Max
+            } else {
+                Fold::Min
+            }
+        }
     };
     let difference = (coin(rng) || matches!(fix, Op::SwapArgs | Op::SwapEnds))
         .then(|| Difference { pick: if common(rng) { Pick::Last } else { Pick::First }, fold_first: common(rng) });
@@ -158,10 +165,8 @@ mod tests {
         for task in tasks.train.iter().chain(&tasks.held_out) {
             assert_ne!(task.broken.evaluate(&task.visible), task.wanted());
             assert_eq!(task.broken.repairs(&task.intended), [task.fix], "{task:?}");
-            let solving: Vec<Op> = Op::REPAIRS
-                .into_iter()
-                .filter(|op| task.broken.edited(*op).is_some_and(|body| task.solved_by(&body)))
-                .collect();
+            let solving: Vec<Op> =
+                Op::REPAIRS.into_iter().filter(|op| task.broken.edited(*op).is_some_and(|body| task.solved_by(&body))).collect();
             assert_eq!(solving, [task.fix]);
             assert!(!task.solved_by(&task.broken) && task.solved_by(&task.intended));
             assert!(!task.hidden.contains(&task.visible));
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn held_out_functions_do_not_occur_in_training() {
-        let tasks = generate(0, 4_000, 200).unwrap();
+        let tasks = generate(0, 2_000, 200).unwrap();
         let trained: BTreeSet<&Body> = tasks.train.iter().map(|t| &t.intended).collect();
         let texts: BTreeSet<String> = tasks.train.iter().map(Task::text).collect();
         let words = |texts: &mut dyn Iterator<Item = String>| -> BTreeSet<String> {
