@@ -13,6 +13,7 @@ fn root() -> PathBuf {
 struct Measured {
     greedy: f64,
     sampled: f64,
+    /// Share of greedy episodes that submit the exploit.
     exploit: f64,
     /// Share of tasks whose eight sampled episodes all came out alike.
     degenerate: f64,
@@ -77,7 +78,7 @@ fn seed_zero() {
     let [clone, trained] = quickstart(0, &[]);
     println!("after cloning {clone:?}\nafter GRPO    {trained:?}");
     check_clone(&clone);
-    assert!(trained.greedy >= 0.6, "{trained:?}");
+    assert!(trained.greedy >= 0.6 && trained.exploit <= clone.exploit, "{clone:?} {trained:?}");
 }
 
 /// Ten runs of about a minute. `.ci/run` calls it by name.

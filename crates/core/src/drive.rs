@@ -198,8 +198,8 @@ mod tests {
         fn gradients(&self, rows: &Rows<'_>, out: &Columns, totals: &Totals, _: &Now, grad: &mut Columns) -> Sums {
             let x = out.logprob();
             let mean = if self.reach { x.iter().sum::<f32>() / x.len() as f32 } else { 0.0 };
-            for i in 0..x.len() {
-                grad.logprob_mut()[i] += if Some(i) == self.break_at { f32::NAN } else { (x[i] - mean) / totals.tokens as f32 };
+            for (i, (into, x)) in grad.logprob_mut().iter_mut().zip(x).enumerate() {
+                *into += if Some(i) == self.break_at { f32::NAN } else { (x - mean) / totals.tokens as f32 };
             }
             let mut sums = Sums::default();
             sums.add("seen", rows.n_trained() as f64, 1.0);

@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn ranges_refuse_what_lies_outside() {
         assert!(Unit::try_from(1.0).is_ok());
-        assert_eq!(Unit::try_from(1.5).map_err(|e| e), Err("must be in 0..=1, got 1.5".into()));
+        assert_eq!(Unit::try_from(1.5), Err("must be in 0..=1, got 1.5".into()));
         assert!(Unit::try_from(f64::NAN).is_err());
         assert!(Positive::try_from(0.0).is_err());
         assert!(NonNegative::try_from(f64::INFINITY).is_err());

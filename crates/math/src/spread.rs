@@ -121,7 +121,8 @@ mod tests {
     fn conventions_differ_as_stated() {
         // one success in eight: sample std √(1/8), population √(7/64)
         let one_in_eight = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-        check(of(Deviation::Sample, 1e-6), &one_in_eight[..2], &[0.7071, -0.7071], 1e-4);
+        let half = std::f64::consts::FRAC_1_SQRT_2;
+        check(of(Deviation::Sample, 1e-6), &one_in_eight[..2], &[half, -half], 1e-5);
         let mut sample = one_in_eight;
         standardise(&mut sample, of(Deviation::Sample, 1e-6));
         assert!((sample[0] - 2.4749).abs() < 1e-4 && (sample[1] + 0.3536).abs() < 1e-4, "{sample:?}");

@@ -218,7 +218,8 @@ fn the_expert_solves_every_game_in_known_words() {
             update: 0,
             seeds: Seeds(0),
         };
-        let groups = play.expert(&tokenizer, &tasks, &mut Ledger::default()).expect("the tokenizer knows the stop word");
+        let groups =
+            play.expert(&tokenizer, usize::MAX, &tasks, &mut Ledger::default()).expect("the tokenizer knows the stop word");
         assert_eq!(groups.len(), 6);
         for group in &groups {
             assert!(group.leaves.iter().all(|leaf| leaf.end.success()), "{}: {:?}", group.task_name, group.leaves);

@@ -54,6 +54,9 @@ plugin! {
         fn agent(&self) -> &str {
             &self.agent
         }
+        fn decode(&self) -> Decode {
+            self.decode
+        }
     }
 }
 

@@ -76,6 +76,6 @@ mod tests {
         credit[0].turns[2] = None;
         Whiten {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
         assert_eq!(credit[0].turns[2], None);
-        assert!((credit[0].turns[0].unwrap() + 0.70711).abs() < 1e-5);
+        assert!((credit[0].turns[0].unwrap() + std::f32::consts::FRAC_1_SQRT_2).abs() < 1e-5);
     }
 }
