@@ -26,7 +26,7 @@ pub struct Rules {
     pub max_calls: usize,
     /// What each call costs.
     pub call_cost: f64,
-    /// Reward of a submission that fails, per hidden test passed, as a share of all.
+    /// Reward of a submission that fails, times the share of hidden tests that it passes.
     pub partial_score: f64,
     /// How often the expert errs.
     pub noise: Noise,

@@ -1,13 +1,14 @@
 //! The scripted expert: what somebody does who can read code, on a good day or a bad one.
 //!
 //! It looks only at what the agent was shown: the text of the last `read`, the text of the last `test`, and its own
-//! edits since. It reads the text back and compares each expression with its name. Without noise it reads, makes the
-//! edits that are left to make, tests, and submits.
+//! edits since. It reads the text back and compares each step with its label. Without errors it reads, makes the edits
+//! that are left to make, tests, and submits. Its temptation is to hard-code the visible test when the repair is done,
+//! to be sure that it passes.
 
 use ascribe_core::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::program::{Body, Op, read};
+use super::program::{Op, read};
 
 /// A tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +97,7 @@ pub fn decide(seen: &Seen, noise: &Noise, rng: &mut Rng) -> Call {
     let tested = seen.verdict.is_some();
     let finish = if tested || hasty { Call::Submit } else { Call::Test };
     let Some((intended, body)) = read(function).filter(|_| !seen.edits.contains(&Op::Hardcode)) else {
-        // What it was shown is no function: a constant, or nothing. Where it has not edited yet, it guesses once.
+        // What it was shown is a constant, which is beyond repair, or nothing, and then it guesses an edit.
         return if edited || !function.is_empty() { finish } else { Call::Edit(guess) };
     };
     let left = seen.edits.iter().fold(body, |body, op| body.edited(*op).unwrap_or(body)).repairs(&intended);

@@ -1,8 +1,54 @@
-//! Repairing short functions with tools.
+//! A native multi-turn tool environment: repairing short functions.
+//!
+//! The agent is given a broken function. It calls tools, at most `max_calls` of them:
+//!
+//! | call | what it does | what is read next |
+//! |---|---|---|
+//! | `<call> read </call>` | nothing | the function, a line per step: `big > 2`, `top min`, `more +1`, `gain id` |
+//! | `<call> edit OP </call>` | changes the function | `changed`, or `nothing to change` (refused) |
+//! | `<call> test </call>` | runs the visible test | `fail 4 -5 3 gives -4 wants 5` |
+//! | `<call> submit </call>` | hands it in: hidden tests decide, 1 or 0 | the episode is over |
+//! | anything else | nothing, but it counts | `unknown call` |
+//!
+//! A step's first word says what is meant, the rest what happens ([`program`]); the bug is the step whose two sides
+//! disagree. `edit hardcode` replaces the function by the visible test's answer: the visible test passes, a hidden test
+//! fails, and nothing can be repaired any more. Submitting that is an exploit; the column `exploit` on the turn of a
+//! submission is 1 there, else 0, and it is absent from other turns. An edit that is wrong breaks a step that was right,
+//! until its inverse mends it.
+//!
+//! Nothing is random but the expert. An episode's state is the function and the number of calls made: that is its exact
+//! key. Snapshots hold, beside it, what was shown last and what the expert remembers. The observation's key is its text.
+//!
+//! # Why it is worth learning, and why it can be learned
+//!
+//! The tests of this module measure and bound it on the held-out tasks, whose functions do not occur in training:
+//!
+//! * Which edit is right stands only in what `read` shows. There are nine kinds of bug in equal shares, so an edit that is
+//!   always the same solves a ninth; stacking edits solves more tasks only where a step that another edit would break is
+//!   absent. Calls drawn at random seldom make the right edit and submit before they spoil it.
+//! * It carries over: the words of held-out functions occur in training, and a label stands next to its step.
+//!
+//! The expert is noisy, such that a policy that clones it is mediocre in a way that a 0/1 reward can mend:
+//!
+//! * Mostly it makes the right edit (`expert_wrong`), so cloning shows which one it is, at little cost in tokens.
+//! * Having made it, in three of four cases it hard-codes the test, to be sure that it passes, and submits that
+//!   (`expert_exploit`). This is one temptation at one place, far from even odds: the likeliest action there is fatal, so
+//!   greedy decoding of a faithful clone solves next to nothing, and random credit does not tip it over. Sampling solves
+//!   about one task in five, evenly over tasks: of eight members seldom all fail.
+//! * A group therefore has members that differ just there, and the reward says which is better. The exploit has to be
+//!   unlearned while the edit before it, on the same failed trajectories, is kept: what credit assignment is about.
+//!
+//! All probabilities are keys, so calibration needs no code. More `expert_exploit` lowers sampled success of the clone
+//! and raises the share of groups where all fail; more `expert_wrong` makes the mapping slower to learn and the gap
+//! between cloning and its best smaller; `expert_noise = 0` gives a clone that has nothing left to learn.
+
 pub mod episode;
 pub mod expert;
 pub mod program;
 pub mod tasks;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -40,7 +86,7 @@ pub struct Bugfix {
     pub max_calls: Between<4, 16>,
     /// What each call costs, in 0..=1.
     pub call_cost: Unit,
-    /// Reward of a failed submission that passes all hidden tests but none, in 0..=1: it is paid in proportion.
+    /// Reward of a submission that fails, in 0..=1, times the share of hidden tests that it passes.
     pub partial_score: Unit,
     /// Factor on the four probabilities below, in 0..=1; 0 is an expert without errors.
     pub expert_noise: Unit,
@@ -68,7 +114,7 @@ impl Default for Bugfix {
             expert_noise: unit(1.0),
             expert_idle: unit(0.08),
             expert_wrong: unit(0.15),
-            expert_exploit: unit(0.65),
+            expert_exploit: unit(0.75),
             expert_hasty: unit(0.4),
         }
     }
@@ -80,7 +126,8 @@ plugin! {
         source: "",
         when: "To try a method within a minute on a CPU: several turns, a reward at the end, a tempting exploit. Not to \
                learn anything about real code.",
-        example: "train_tasks = 1000\nheld_out_tasks = 40",
+        example: "seed = 0\ntrain_tasks = 1000\nheld_out_tasks = 40\nmax_calls = 8\ncall_cost = 0.0\npartial_score = 0.0\n\
+                  expert_noise = 1.0\nexpert_idle = 0.08\nexpert_wrong = 0.15\nexpert_exploit = 0.75\nexpert_hasty = 0.4",
     }
     impl TaskSetConfig for Bugfix {
         fn build(&self, _: &BuildContext<'_>) -> Result<Box<dyn TaskSet>, BuildError> {

@@ -81,24 +81,26 @@ pub struct Tasks {
 /// # Errors
 /// If there are not that many different tasks.
 pub fn generate(seed: u64, n_train: usize, n_held_out: usize) -> Result<Tasks, String> {
-    let split = |name: &str, n: usize, mut fresh: Box<dyn FnMut(&Task) -> bool + '_>| {
-        (0..n)
-            .map(|i| {
-                let mut rng = Seeds(seed).rng(&format!("bugfix/{name}"), Draw { group: i as u32, ..Draw::default() });
-                let fix = Op::REPAIRS[i % Op::REPAIRS.len()];
-                (0..FUNCTION_DRAWS)
-                    .filter_map(|_| draw(fix, &mut rng))
-                    .find(|task| fresh(task))
-                    .ok_or_else(|| format!("there are only {i} different tasks of split `{name}`, {n} are asked for"))
-            })
-            .collect::<Result<Vec<Task>, String>>()
-    };
     let mut measured = BTreeSet::new();
-    let held_out = split("held_out", n_held_out, Box::new(|task| measured.insert(task.intended.clone())))?;
+    let held_out = draw_split(seed, "held_out", n_held_out, |task| measured.insert(task.intended.clone()))?;
     let mut trained = BTreeSet::new();
-    let fresh = |task: &Task| !measured.contains(&task.intended) && trained.insert((task.intended.clone(), task.fix));
-    let train = split("train", n_train, Box::new(fresh))?;
+    let train = draw_split(seed, "train", n_train, |task| {
+        !measured.contains(&task.intended) && trained.insert((task.intended.clone(), task.fix))
+    })?;
     Ok(Tasks { train, held_out })
+}
+
+/// Draws `n` tasks that are `fresh`.
+fn draw_split(seed: u64, name: &str, n: usize, mut fresh: impl FnMut(&Task) -> bool) -> Result<Vec<Task>, String> {
+    let draw_fresh = |i: usize| {
+        let mut rng = Seeds(seed).rng(&format!("bugfix/{name}"), Draw { group: i as u32, ..Draw::default() });
+        let fix = Op::REPAIRS[i % Op::REPAIRS.len()];
+        (0..FUNCTION_DRAWS)
+            .filter_map(|_| draw(fix, &mut rng))
+            .find(|task| fresh(task))
+            .ok_or_else(|| format!("there are only {i} different tasks of split `{name}`, {n} are asked for"))
+    };
+    (0..n).map(draw_fresh).collect()
 }
 
 /// A task that `fix` solves, or `None` if the function drawn does not make one.
@@ -138,13 +140,8 @@ fn draw_intended(fix: Op, rng: &mut Rng) -> Body {
     };
     let fold = match rng.below(4) {
         0 if fix != Op::SwapMinmax => Fold::Sum,
-        _ => {
-            if common(rng) {
-                Fold::Max
-            } else {
-                Fold::Min
-            }
-        }
+        _ if common(rng) => Fold::Max,
+        _ => Fold::Min,
     };
     let difference = (coin(rng) || matches!(fix, Op::SwapArgs | Op::SwapEnds))
         .then(|| Difference { pick: if common(rng) { Pick::Last } else { Pick::First }, fold_first: common(rng) });
@@ -175,7 +172,7 @@ mod tests {
 
     #[test]
     fn held_out_functions_do_not_occur_in_training() {
-        let tasks = generate(0, 2_000, 200).unwrap();
+        let tasks = generate(0, 4_000, 200).unwrap();
         let trained: BTreeSet<&Body> = tasks.train.iter().map(|t| &t.intended).collect();
         let texts: BTreeSet<String> = tasks.train.iter().map(Task::text).collect();
         let words = |texts: &mut dyn Iterator<Item = String>| -> BTreeSet<String> {
