@@ -34,6 +34,7 @@ plugin! {
             if self.plan.is_empty() {
                 return Err(BuildError::Config("`plan` needs at least one action".into()));
             }
+            crate::on_the_cpu("a scripted policy", context)?;
             let about = context.environment();
             let tokenizer = WordTokenizer::new(about.vocabulary.iter().chain([&about.stop]).chain(&self.plan));
             Ok(Box::new(Script { plan: self.plan.clone(), tokenizer: Arc::new(tokenizer), next: 0, turns: BTreeMap::new() }))

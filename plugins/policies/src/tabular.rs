@@ -36,6 +36,7 @@ plugin! {
     }
     impl PolicyConfig for Tabular {
         fn build(&self, context: &BuildContext<'_>) -> Result<Box<dyn Policy>, BuildError> {
+            crate::on_the_cpu("a tabular policy", context)?;
             let about = context.environment();
             let tokenizer = WordTokenizer::new(about.vocabulary.iter().chain([&about.stop]));
             Ok(Box::new(Table::new(tokenizer)))
