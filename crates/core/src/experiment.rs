@@ -31,6 +31,10 @@ pub struct Experiment {
     /// Seed of everything random.
     #[serde(default)]
     pub seed: u64,
+    /// Folder of a run, or of one of its checkpoints, whose policy nodes this run begins with: weights and optimiser, by
+    /// the node's name, from the newest checkpoint. Like `run.dir` it is seen from where the command runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_from: Option<String>,
     /// Plugin crates outside this repository that the experiment needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,

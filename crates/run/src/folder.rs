@@ -1,5 +1,6 @@
 //! A run's folder: what lies where, who may write, and what it was begun with.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -54,8 +55,20 @@ pub struct Provenance {
     pub base: PathBuf,
     /// Fingerprint of the tasks.
     pub environment: String,
+    /// Whose policy nodes it began with, where it did not begin with new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_from: Option<StartFrom>,
     /// Each time it was begun or taken up again.
     pub starts: Vec<Start>,
+}
+
+/// A checkpoint whose policy nodes another run began with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartFrom {
+    /// Its folder.
+    pub checkpoint: PathBuf,
+    /// SHA-256 of each node that was taken, by the node's name.
+    pub nodes: BTreeMap<String, String>,
 }
 
 /// One time that a run was begun or taken up again.

@@ -8,7 +8,7 @@ use ascribe_core::build::{BuildContext, BuildError};
 use ascribe_core::experiment::{KnobMemory, Phase, Plan};
 use ascribe_core::graph;
 use ascribe_core::ledger::Ledger;
-use ascribe_core::policy::{HeadSpec, PolicyError};
+use ascribe_core::policy::HeadSpec;
 use ascribe_core::rollout::{Acting, Nodes};
 use ascribe_core::{Critic, Experiment, Now, RolloutStrategy, Seeds, TaskSet};
 use serde::{Deserialize, Serialize};
@@ -306,28 +306,48 @@ impl Live {
     /// # Errors
     /// If something does not take up its state.
     pub fn load(&mut self, saved: Saved, files: &BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
-        let restore = |key: &str, reason: String| LiveError::Restore { key: key.into(), reason };
-        let file = |name: &str| files.get(name).ok_or_else(|| restore(name, "the checkpoint does not hold it".into()));
-        for head in &saved.heads {
-            self.world
-                .nodes
-                .get_mut(&head.node)
-                .ok_or_else(|| PolicyError::Unsupported(format!("there is no policy node `{}`", head.node)))
-                .and_then(|node| node.add_head(head.spec()))
-                .map_err(|e| restore(&format!("head {} of policy.{}", head.name, head.node), e.to_string()))?;
+        let file = |name: &str| files.get(name).ok_or_else(|| not_restored(name, &"the checkpoint does not hold it"));
+        for name in self.world.nodes.keys() {
+            file(&node_file(name))?;
         }
-        for (name, policy) in &mut self.world.nodes {
-            policy.load(file(&node_file(name))?).map_err(|e| restore(&format!("policy.{name}"), e.to_string()))?;
+        if let Some(head) = saved.heads.iter().find(|head| !self.world.nodes.contains_key(&head.node)) {
+            let reason = format!("there is no policy node `{}`", head.node);
+            return Err(not_restored(&format!("head {} of policy.{}", head.name, head.node), &reason));
         }
-        self.world.tasks.load(file("tasks.bin")?).map_err(|e| restore("environment", e))?;
+        self.load_nodes(&saved, files)?;
+        self.world.tasks.load(file("tasks.bin")?).map_err(|e| not_restored("environment", &e))?;
         for (key, name) in &saved.shelf {
             self.shelf.insert(key.clone(), file(name)?.clone());
         }
         self.world.drawn = saved.drawn;
         self.world.ledger = saved.ledger;
-        self.heads = saved.heads;
         Ok(())
     }
+
+    /// Takes up the policy nodes that a checkpoint holds, with the heads that they had; the others stay as they are.
+    /// Returns the names of those it took.
+    ///
+    /// # Errors
+    /// If a node does not take up its state.
+    pub fn load_nodes(&mut self, saved: &Saved, files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<String>, LiveError> {
+        for head in &saved.heads {
+            let Some(node) = self.world.nodes.get_mut(&head.node) else { continue };
+            node.add_head(head.spec()).map_err(|e| not_restored(&format!("head {} of policy.{}", head.name, head.node), &e))?;
+            self.heads.push(head.clone());
+        }
+        let mut taken = Vec::new();
+        for (name, policy) in &mut self.world.nodes {
+            if let Some(bytes) = files.get(&node_file(name)) {
+                policy.load(bytes).map_err(|e| not_restored(&format!("policy.{name}"), &e))?;
+                taken.push(name.clone());
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn not_restored(key: &str, reason: &dyn std::fmt::Display) -> LiveError {
+    LiveError::Restore { key: key.into(), reason: reason.to_string() }
 }
 
 fn not_built(phase: &str, path: &[&str]) -> impl FnOnce(BuildError) -> LiveError {
@@ -358,15 +378,15 @@ fn add_head(nodes: &mut Nodes, heads: &mut Vec<Head>, critic: &str, node: String
     Ok(())
 }
 
-/// Environment, policies, seed and device belong to the run, not to a phase; and what is built once cannot be scheduled.
+/// Environment, policies, seed, device and start belong to the run, not to a phase; and what is built once cannot be scheduled.
 fn one_world(plan: &Plan) -> Result<(), LiveError> {
-    const OF_THE_RUN: [&str; 4] = ["environment", "policy", "seed", "device"];
+    const OF_THE_RUN: [&str; 5] = ["environment", "policy", "seed", "device", "start_from"];
     let first = &plan.phases[0];
     for phase in &plan.phases {
         for key in OF_THE_RUN {
             if phase.tree.get(key) != first.tree.get(key) {
                 return Err(LiveError::Config(format!(
-                    "phase `{}` changes `{key}`: environment, policies, seed and device are the same in all phases; start another experiment for another one",
+                    "phase `{}` changes `{key}`: environment, policies, seed, device and start are the same in all phases; begin another experiment for another one",
                     phase.name
                 )));
             }

@@ -20,8 +20,8 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::disk::{Append, Disk};
 use crate::error::RunError;
 use crate::evaluate::{Evaluation, Measure, Measured};
-use crate::folder::{self, Attempt, Provenance, RunFolder, RunResult, Start, name};
-use crate::live::{Live, Saved};
+use crate::folder::{self, Attempt, Provenance, RunFolder, RunResult, Start, StartFrom, name};
+use crate::live::{Live, Saved, node_file};
 use crate::log::Log;
 use crate::progress::{Event, Progress};
 use crate::records::{MetricsLine, TimingLine, line, read_lines};
@@ -200,9 +200,9 @@ impl<'a> Session<'a> {
         progress: &'a mut dyn Progress,
         folder: &'a RunFolder,
         begun: Option<Provenance>,
-        live: Live,
+        mut live: Live,
     ) -> Result<Self, RunError> {
-        let (log, logs, state, saved, files) = open(plan, options, progress, folder, begun, &live)?;
+        let (log, logs, state, saved, files) = open(plan, options, progress, folder, begun, &mut live)?;
         let settings = settings(plan, state.phase)?;
         let knobs = state.knobs.iter().map(|(k, bits)| (k.clone(), bits.iter().copied().map(f64::from_bits).collect()));
         let mut session = Self {
@@ -511,7 +511,7 @@ fn open(
     progress: &mut dyn Progress,
     folder: &RunFolder,
     begun: Option<Provenance>,
-    live: &Live,
+    live: &mut Live,
 ) -> Result<Opened, RunError> {
     let disk = &options.disk;
     let fingerprint = live.world.tasks.fingerprint();
@@ -531,15 +531,15 @@ fn open(
     }
     let (mut checkpoint, mut state) = (Checkpoint::default(), State::default());
     if let Some(found) = &found {
-        let bytes = found.files.get(STATE).map_or(&b""[..], |bytes| bytes);
-        state = serde_json::from_slice(bytes).map_err(|e| RunError::NoRun {
-            folder: folder.path().into(),
-            reason: format!("was written by another version: the state of update {} cannot be read: {e}", found.update),
-        })?;
+        state = state_of(folder.path(), found)?;
         if !damaged.is_empty() {
             warn(progress, &format!("going on from the checkpoint of update {}", found.update));
         }
         checkpoint.clone_from(found);
+    }
+    let mut start = begun.as_ref().and_then(|begun| begun.start_from.clone());
+    if let (None, Some(from)) = (&found, &settings(plan, 0)?.start_from) {
+        start = Some(start_from(live, Path::new(from), start.as_ref(), progress)?);
     }
 
     checkpoint::set_aside(disk, &all, found.as_ref().map(|c| c.update))?;
@@ -548,6 +548,7 @@ fn open(
     provenance.identity.clone_from(&plan.identity);
     provenance.base = std::path::absolute(&options.base).unwrap_or_else(|_| options.base.clone());
     provenance.environment = fingerprint;
+    provenance.start_from = start;
     let device = settings(plan, 0)?.device;
     let start = Start::of_this_process(&options.base, &device, &options.command);
     provenance.starts.push(Start { update: state.update, ..start });
@@ -700,14 +701,49 @@ fn warn(progress: &mut dyn Progress, what: &str) {
     progress.on(Event::Warning(what));
 }
 
-/// Restores live objects from a folder's newest usable checkpoint, or from that of a given update.
-pub(crate) fn restore(
-    plan: &Plan,
-    path: &Path,
-    base: PathBuf,
-    update: Option<u32>,
+/// Gives the policy nodes the state that another run's have, and says which one that was. A run that begins a second
+/// time, because it was killed before its first checkpoint, must find what it found the first time.
+fn start_from(
+    live: &mut Live,
+    given: &Path,
+    before: Option<&StartFrom>,
     progress: &mut dyn Progress,
-) -> Result<(Live, usize, u32), RunError> {
+) -> Result<StartFrom, RunError> {
+    let failed = |reason: String| RunError::Config(format!("`start_from = \"{}\"`: {reason}", given.display()));
+    // `RUN/checkpoints/000200` names one checkpoint, `RUN` the newest.
+    let of_checkpoint = given.parent().filter(|all| all.file_name().is_some_and(|n| n == name::CHECKPOINTS));
+    let (run, update) = match of_checkpoint.and_then(Path::parent) {
+        Some(run) => {
+            let update = given.file_name().and_then(|n| n.to_str()?.parse().ok());
+            (run, Some(update.ok_or_else(|| failed("is not the folder of a checkpoint".into()))?))
+        }
+        None => (given, None),
+    };
+    let (checkpoint, state) = saved_state(run, update, progress).map_err(|e| failed(e.to_string()))?;
+    let taken = live.load_nodes(&state.live, &checkpoint.files).map_err(|e| failed(e.to_string()))?;
+    if taken.is_empty() {
+        let names: Vec<&str> = live.world.nodes.keys().map(String::as_str).collect();
+        return Err(failed(format!("that run has none of the policy nodes of this one ({})", names.join(", "))));
+    }
+    let folder = run.join(name::CHECKPOINTS).join(checkpoint::folder_name(checkpoint.update));
+    let nodes = taken.into_iter().map(|name| {
+        let hash = checkpoint::sha256(&checkpoint.files[&node_file(&name)]);
+        (name, hash)
+    });
+    let start =
+        StartFrom { checkpoint: std::path::absolute(&folder).unwrap_or_else(|_| folder.clone()), nodes: nodes.collect() };
+    if let Some(before) = before.filter(|before| before.nodes != start.nodes) {
+        return Err(failed(format!(
+            "this run was begun with other weights, those of `{}`; they have changed since: bring them back, or begin anew with `--fresh`",
+            before.checkpoint.display()
+        )));
+    }
+    tracing::info!("begins with `{}`: {}", folder.display(), start.nodes.keys().cloned().collect::<Vec<_>>().join(", "));
+    Ok(start)
+}
+
+/// A folder's newest usable checkpoint, or that of a given update.
+fn saved_state(path: &Path, update: Option<u32>, progress: &mut dyn Progress) -> Result<(Checkpoint, State), RunError> {
     let all = path.join(name::CHECKPOINTS);
     let no_run = |reason: String| RunError::NoRun { folder: path.into(), reason };
     let found = match update {
@@ -724,11 +760,29 @@ pub(crate) fn restore(
             found
         }
     };
-    let Checkpoint { update, files, .. } = found.ok_or_else(|| no_run("has no usable checkpoint".into()))?;
-    let bytes = files.get(STATE).map_or(&b""[..], |bytes| bytes);
-    let state: State = serde_json::from_slice(bytes)
-        .map_err(|e| no_run(format!("was written by another version: the state of update {update} cannot be read: {e}")))?;
+    let checkpoint = found.ok_or_else(|| no_run("has no usable checkpoint".into()))?;
+    let state = state_of(path, &checkpoint)?;
+    Ok((checkpoint, state))
+}
+
+fn state_of(run: &Path, checkpoint: &Checkpoint) -> Result<State, RunError> {
+    let bytes = checkpoint.files.get(STATE).map_or(&b""[..], |bytes| bytes);
+    serde_json::from_slice(bytes).map_err(|e| RunError::NoRun {
+        folder: run.into(),
+        reason: format!("was written by another version: the state of update {} cannot be read: {e}", checkpoint.update),
+    })
+}
+
+/// Restores live objects from a folder's newest usable checkpoint, or from that of a given update.
+pub(crate) fn restore(
+    plan: &Plan,
+    path: &Path,
+    base: PathBuf,
+    update: Option<u32>,
+    progress: &mut dyn Progress,
+) -> Result<(Live, usize, u32), RunError> {
+    let (checkpoint, state) = saved_state(path, update, progress)?;
     let mut live = Live::build(plan, base)?;
-    live.load(state.live, &files)?;
-    Ok((live, state.phase, update))
+    live.load(state.live, &checkpoint.files)?;
+    Ok((live, state.phase, checkpoint.update))
 }

@@ -509,6 +509,79 @@ fn phases_share_one_world() {
     assert!(e.to_string().contains("scheduled"), "{e}");
 }
 
+/// Two runs that begin where another one ended: they share its weights and optimiser, and nothing else of it.
+#[test]
+fn a_run_begins_with_the_weights_of_another() {
+    let (source, first) = whole(RICH);
+    let from = |path: &Path| format!("start_from = \"{}\"\nupdates = 4\n", path.display());
+    let (fresh, _) = whole("updates = 4\n");
+    let (a, report) = whole(&from(&source.run));
+    let (b, _) = whole(&from(&source.run.join("checkpoints/000010")));
+    // The path is another one, what lies there is the same.
+    same(&a, &b);
+    assert_ne!(fruits(&fresh)[name::METRICS], fruits(&a)[name::METRICS]);
+    assert!(report.result.ledger.tokens() < first.result.ledger.tokens(), "what the other run cost is that run's");
+    let provenance = folder::provenance(&a.run).unwrap();
+    let start = provenance.start_from.unwrap();
+    assert!(start.checkpoint.ends_with("checkpoints/000010"), "{start:?}");
+    let weights = checkpoint::read(&start.checkpoint).unwrap().files["node-actor.bin"].clone();
+    assert_eq!(start.nodes, BTreeMap::from([("actor".to_string(), checkpoint::sha256(&weights))]));
+    // A policy that does not learn stays what it was given.
+    let (still, _) = whole(&format!("{}update = {{ learning_rate = 1e-300 }}\n", from(&source.run.join("checkpoints/000004"))));
+    let of_clone = checkpoint::read(&source.run.join("checkpoints/000004")).unwrap();
+    let kept = |files: &BTreeMap<String, Vec<u8>>| String::from_utf8_lossy(&files["node-actor.bin"]).into_owned();
+    assert!(weights_of(&kept(&fruits(&still))) == weights_of(&kept(&of_clone.files)));
+
+    // Stopped and resumed without the run it began with, it goes on; the same again is the same run.
+    let stopped = place();
+    let text = from(&source.run);
+    go(&plan(&text), &stopped, &mut Watch { stop_after: Some(2), ..Watch::default() }).unwrap();
+    drop(source);
+    go(&plan(&text), &stopped, &mut Watch::default()).unwrap();
+    same(&stopped, &a);
+}
+
+/// The numbers of a saved table that are not what an unseen place has, without its count of steps.
+fn weights_of(saved: &str) -> Vec<String> {
+    let table: serde_json::Value = serde_json::from_str(saved).unwrap();
+    let learned = |entry: &&serde_json::Value| entry[1].as_array().unwrap().iter().any(|x| x.as_f64() != Some(0.0));
+    let weights: Vec<String> = table[0]["logits"].as_array().unwrap().iter().filter(learned).map(ToString::to_string).collect();
+    assert!(!weights.is_empty());
+    weights
+}
+
+#[test]
+fn a_start_that_cannot_be_had_is_refused() {
+    let (source, _) = whole("updates = 2\n");
+    let says = |text: &str, path: &Path| {
+        let place = place();
+        let text = format!("{text}start_from = \"{}\"\n", path.display());
+        let e = go(&plan(&text), &place, &mut Watch::default()).unwrap_err();
+        assert_eq!(e.exit_code(), 2, "{e}");
+        assert!(!place.run.exists(), "nothing is left of a run that could not begin");
+        e.to_string()
+    };
+    let empty = tempfile::tempdir().unwrap();
+    let e = says("", empty.path());
+    assert!(e.contains("`start_from = ") && e.contains("has no usable checkpoint"), "{e}");
+    let e = says("", &source.run.join("checkpoints/000009"));
+    assert!(e.contains("has no usable checkpoint of update 9") && e.contains("there are: 2"), "{e}");
+    let e = says("", &source.run.join("checkpoints/newest"));
+    assert!(e.contains("is not the folder of a checkpoint"), "{e}");
+    let e = says("policy = { other = { table = {} } }\n", &source.run);
+    assert!(e.contains("none of the policy nodes of this one (other)"), "{e}");
+
+    // Killed before its first checkpoint, a run begins again with the same weights or not at all.
+    let place = place();
+    let text = format!("start_from = \"{}\"\nupdates = 4\ncheckpoint = {{ every = 4 }}\n", source.run.display());
+    go(&plan(&text), &place, &mut Watch::default()).unwrap();
+    fs::remove_dir_all(place.run.join(name::CHECKPOINTS)).unwrap();
+    fs::remove_file(place.run.join(name::RESULT)).unwrap();
+    go(&plan("updates = 3\n"), &source, &mut Watch::default()).unwrap();
+    let e = go(&plan(&text), &place, &mut Watch::default()).unwrap_err();
+    assert!(e.to_string().contains("they have changed since"), "{e}");
+}
+
 #[test]
 fn other_tasks_under_the_same_experiment_are_refused() {
     let place = place();
