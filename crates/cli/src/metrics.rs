@@ -45,6 +45,7 @@ const FAMILIES: &[Family] = &[
     one("rollout/logprob_mismatch/max", "The largest distance."),
     one("rollout/logprob_mismatch/outside", "Share of tokens whose ratio starts outside 0.9..=1.1."),
     one("group/excluded", "Groups without a trajectory left to train on."),
+    one("group/dropped", "Groups that a transform took out of training."),
     one(
         "actor/degenerate_group_rate",
         "Share of groups, of those with two members or more, whose members all have the same outcome: a group-relative estimator learns nothing from them.",

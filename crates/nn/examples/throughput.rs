@@ -4,7 +4,7 @@
 //! `RAYON_NUM_THREADS` to limit the threads.
 
 use ascribe_nn::{
-    AdamW, Columns, DeviceChoice, Draw, Model, ModelConfig, Request, RowBounds, Rows, ScoreRequest, SessionId, open_device,
+    AdamW, Columns, DeviceChoice, Model, ModelConfig, Request, RowBounds, Rows, ScoreRequest, SessionId, open_device,
     tune_allocator,
 };
 use std::time::{Duration, Instant};
@@ -81,12 +81,8 @@ fn decode(name: &str, model: &Model, sessions: usize, prompt: usize, steps: usiz
         let start = Instant::now();
         for t in 0..steps {
             let tokens: Vec<[u32; 1]> = (0..sessions).map(|s| [token(s + 31 * t)]).collect();
-            let draws: Vec<Draw<'_>> = ids
-                .iter()
-                .zip(&tokens)
-                .map(|(&session, feed)| Draw { session, feed, allowed: None, temperature: 1.0, uniform: 0.5 })
-                .collect();
-            decoder.sample(&draws).expect("fits");
+            let feeds: Vec<(SessionId, &[u32])> = ids.iter().zip(&tokens).map(|(&id, feed)| (id, &feed[..])).collect();
+            decoder.step(&feeds).expect("fits");
         }
         start.elapsed()
     });

@@ -3,7 +3,7 @@
 use crate::{
     error::NnError,
     frozen::Frozen,
-    host::{self, Cache, Distribution, Feed, HostWeights, Scratch},
+    host::{self, Cache, Feed, HostWeights, Scratch},
     tensor_decode::TensorCaches,
 };
 use rayon::prelude::*;
@@ -12,32 +12,6 @@ use std::{collections::BTreeMap, sync::Arc};
 /// A decoding session. Numbers are never used twice by one decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
-
-/// One token to be drawn.
-#[derive(Clone, Copy, Debug)]
-pub struct Draw<'a> {
-    /// Whose next token.
-    pub session: SessionId,
-    /// What to feed first; may be empty once the session has a past.
-    pub feed: &'a [u32],
-    /// Token ids it may be; `None` allows all.
-    pub allowed: Option<&'a [u32]>,
-    /// Temperature; 0 takes the likeliest token (the first of equals) and reports it at temperature 1.
-    pub temperature: f32,
-    /// Random number in 0..1 that decides.
-    pub uniform: f64,
-}
-
-/// A token that was drawn. It is not fed to its session yet.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Drawn {
-    /// The token.
-    pub token: u32,
-    /// Its log-probability under the tempered distribution on the allowed tokens.
-    pub logprob: f32,
-    /// Entropy of that distribution, in nats.
-    pub entropy: f32,
-}
 
 /// Decodes many sequences side by side with frozen weights.
 ///
@@ -56,7 +30,7 @@ pub struct Decoder {
 
 #[derive(Debug)]
 enum Engine {
-    Host { weights: Arc<HostWeights>, scratch: Vec<(Scratch, Distribution)>, parameters: usize },
+    Host { weights: Arc<HostWeights>, scratch: Vec<Scratch>, parameters: usize },
     Tensor(Box<TensorCaches>),
 }
 
@@ -182,48 +156,10 @@ impl Decoder {
     /// If a session is not open, appears twice, is empty after the step, or outgrows the model's positions. Nothing is
     /// fed to any session then.
     pub fn step(&mut self, feeds: &[(SessionId, &[u32])]) -> Result<Vec<Vec<f32>>, NnError> {
-        self.run(feeds, |_, logits, _| logits.to_vec())
-    }
-
-    /// Feeds new tokens to sessions and draws the next token of each. On the CPU, log-probability and entropy are to
-    /// the bit what [`Frozen::score`] gives for the same tokens.
-    ///
-    /// # Errors
-    /// As [`step`](Self::step); also if allowed tokens or a temperature make no sense, or logits are not finite.
-    pub fn sample(&mut self, draws: &[Draw<'_>]) -> Result<Vec<Drawn>, NnError> {
-        for draw in draws {
-            if !(draw.temperature.is_finite() && draw.temperature >= 0.0) {
-                return Err(NnError::Request(format!("temperature must be at least 0, got {}", draw.temperature)));
-            }
-            if draw.allowed.is_some_and(<[u32]>::is_empty) {
-                return Err(NnError::Request("no token is allowed".into()));
-            }
-            if let Some(&token) = draw.allowed.iter().copied().flatten().find(|&&token| token as usize >= self.vocab) {
-                return Err(NnError::Token { token, vocab: self.vocab });
-            }
-        }
-        let feeds: Vec<(SessionId, &[u32])> = draws.iter().map(|draw| (draw.session, draw.feed)).collect();
-        let drawn = self.run(&feeds, |i, logits, distribution| {
-            let draw = &draws[i];
-            let greedy = draw.temperature == 0.0;
-            distribution.set(logits, draw.allowed, if greedy { 1.0 } else { draw.temperature });
-            let index = if greedy { distribution.mode()? } else { distribution.draw(draw.uniform)? };
-            let token = draw.allowed.map_or(index as u32, |allowed| allowed[index]);
-            Ok(Drawn { token, logprob: distribution.logprob(index), entropy: distribution.entropy() })
-        })?;
-        drawn.into_iter().collect()
-    }
-
-    /// Feeds tokens and reads each session's logits with `read`, which gets its index.
-    fn run<R: Send>(
-        &mut self,
-        feeds: &[(SessionId, &[u32])],
-        read: impl Fn(usize, &[f32], &mut Distribution) -> R + Sync,
-    ) -> Result<Vec<R>, NnError> {
         self.validate(feeds)?;
         let mut taken: Vec<Session> = feeds.iter().map(|(id, _)| self.sessions.remove(id).expect("validated")).collect();
         let out = match &mut self.engine {
-            Engine::Host { weights, scratch, parameters } => run_on_host(weights, scratch, *parameters, feeds, &mut taken, &read),
+            Engine::Host { weights, scratch, parameters } => run_on_host(weights, scratch, *parameters, feeds, &mut taken),
             Engine::Tensor(caches) => {
                 let starts: Vec<usize> = taken.iter().map(|session| session.len).collect();
                 let hidden = caches.feed(feeds, &starts);
@@ -233,9 +169,7 @@ impl Decoder {
                     }
                 });
                 let logits = caches.logits(taken.iter().map(|session| session.last.as_slice()));
-                let mut distribution = Distribution::default();
-                let rows = logits.chunks_exact(self.vocab).enumerate();
-                rows.map(|(i, logits)| read(i, logits, &mut distribution)).collect()
+                logits.chunks_exact(self.vocab).map(<[f32]>::to_vec).collect()
             }
         };
         for (&(id, tokens), mut session) in feeds.iter().zip(taken) {
@@ -247,18 +181,16 @@ impl Decoder {
 }
 
 /// One thread's part of a step.
-struct Shard<'a, R> {
-    /// Index of its first session in the step.
-    first: usize,
+struct Shard<'a> {
     feeds: &'a [(SessionId, &'a [u32])],
     sessions: &'a mut [Session],
-    scratch: &'a mut (Scratch, Distribution),
-    out: Vec<R>,
+    scratch: &'a mut Scratch,
+    /// Logits per session.
+    out: Vec<Vec<f32>>,
 }
 
-impl<R> Shard<'_, R> {
-    fn run(&mut self, weights: &HostWeights, read: impl Fn(usize, &[f32], &mut Distribution) -> R) {
-        let (scratch, distribution) = &mut *self.scratch;
+impl Shard<'_> {
+    fn run(&mut self, weights: &HostWeights) {
         let last: Vec<usize> = self.feeds.iter().map(|(_, tokens)| tokens.len().wrapping_sub(1)).collect();
         let mut feeds: Vec<_> = self
             .feeds
@@ -268,7 +200,7 @@ impl<R> Shard<'_, R> {
             .map(|(((_, tokens), session), last)| Feed { cache: &mut session.cache, tokens, wanted: std::slice::from_ref(last) })
             .collect();
         let mut hidden = Vec::new();
-        host::hidden(weights, &mut feeds, &mut hidden, scratch);
+        host::hidden(weights, &mut feeds, &mut hidden, self.scratch);
         let mut new = hidden.chunks_exact(weights.config.d_model);
         for ((_, tokens), session) in self.feeds.iter().zip(self.sessions.iter_mut()) {
             if !tokens.is_empty() {
@@ -277,21 +209,19 @@ impl<R> Shard<'_, R> {
             }
         }
         let all: Vec<f32> = self.sessions.iter().flat_map(|session| session.last.iter().copied()).collect();
-        let logits = host::logits(weights, &all, scratch);
-        let rows = logits.chunks_exact(weights.config.vocab).enumerate();
-        self.out = rows.map(|(i, logits)| read(self.first + i, logits, distribution)).collect();
+        let logits = host::logits(weights, &all, self.scratch);
+        self.out = logits.chunks_exact(weights.config.vocab).map(<[f32]>::to_vec).collect();
     }
 }
 
 /// Spreads sessions over threads in contiguous shares of about equal work.
-fn run_on_host<R: Send>(
+fn run_on_host(
     weights: &HostWeights,
-    scratch: &mut Vec<(Scratch, Distribution)>,
+    scratch: &mut Vec<Scratch>,
     parameters: usize,
     feeds: &[(SessionId, &[u32])],
     sessions: &mut [Session],
-    read: &(impl Fn(usize, &[f32], &mut Distribution) -> R + Sync),
-) -> Vec<R> {
+) -> Vec<Vec<f32>> {
     let cost = |i: usize| feeds[i].1.len().max(1);
     let total: usize = (0..feeds.len()).map(cost).sum();
     let n_tasks = (total * parameters / TASK_WORK).clamp(1, rayon::current_num_threads()).min(feeds.len().max(1));
@@ -308,13 +238,13 @@ fn run_on_host<R: Send>(
         let (feeds, sessions);
         (feeds, feeds_left) = feeds_left.split_at(n);
         (sessions, sessions_left) = sessions_left.split_at_mut(n);
-        shards.push(Shard { first, feeds, sessions, scratch, out: Vec::new() });
+        shards.push(Shard { feeds, sessions, scratch, out: Vec::new() });
         first += n;
     }
     if let [shard] = shards.as_mut_slice() {
-        shard.run(weights, read);
+        shard.run(weights);
     } else {
-        shards.par_iter_mut().for_each(|shard| shard.run(weights, read));
+        shards.par_iter_mut().for_each(|shard| shard.run(weights));
     }
     shards.into_iter().flat_map(|shard| shard.out).collect()
 }
@@ -482,24 +412,6 @@ mod tests {
             assert!(decoder.close(b) && !decoder.close(b));
             assert_eq!(decoder.fork(b), Err(NnError::UnknownSession(1)));
         }
-    }
-
-    #[test]
-    fn sampling_mistakes_are_named() {
-        let model = tiny_model(true);
-        let mut decoder = model.decoder();
-        let session = decoder.open();
-        let good = Draw { session, feed: &[1], allowed: None, temperature: 1.0, uniform: 0.5 };
-        for (draw, message) in [
-            (Draw { temperature: -1.0, ..good }, "temperature must be at least 0, got -1"),
-            (Draw { allowed: Some(&[]), ..good }, "no token is allowed"),
-            (Draw { allowed: Some(&[3, 37]), ..good }, "token 37 is not in the vocabulary of 37"),
-        ] {
-            assert_eq!(decoder.sample(&[draw]).expect_err(message).to_string(), message);
-        }
-        let drawn = decoder.sample(&[Draw { allowed: Some(&[30, 4]), temperature: 0.0, ..good }]).expect("valid")[0];
-        assert!([30, 4].contains(&drawn.token) && drawn.entropy > 0.0);
-        assert_eq!(decoder.len_of(session), Ok(1), "a drawn token is not fed");
     }
 
     #[test]

@@ -60,7 +60,4 @@ pub enum NnError {
     /// Saved bytes that cannot be read back.
     #[error("saved weights: {0}")]
     Saved(String),
-    /// A logit that is not a number or infinite.
-    #[error("a logit is not finite: the weights have diverged; lower the learning rate or clip the gradient")]
-    NonFinite,
 }

@@ -44,7 +44,7 @@ const _: fn() = || {
 };
 
 pub use config::ModelConfig;
-pub use decode::{Decoder, Draw, Drawn, SessionId};
+pub use decode::{Decoder, SessionId};
 pub use device::{DeviceChoice, open_device, tune_allocator};
 pub use error::NnError;
 pub use frozen::{Frozen, HeadSpec};

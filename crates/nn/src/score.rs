@@ -165,7 +165,7 @@ pub(crate) fn on_device(frozen: &Frozen, rows: &Rows<'_>, request: &ScoreRequest
 mod tests {
     use super::*;
     use crate::{
-        Draw, NnError, Request,
+        NnError, Request,
         testing::{OwnedRows, tiny_model},
     };
 
@@ -206,28 +206,24 @@ mod tests {
     }
 
     #[test]
-    fn scores_are_those_of_sampling_to_the_bit() {
+    fn scores_are_those_of_decoding_to_the_bit() {
         let model = tiny_model(true);
-        let mut rows = OwnedRows::random(4, model.config().vocab, &[60]);
+        let rows = OwnedRows::random(4, model.config().vocab, &[60]);
+        let view = rows.view();
         let mut decoder = model.decoder();
         let session = decoder.open();
         let (mut logprob, mut entropy, mut fed) = (Vec::new(), Vec::new(), 0);
-        for i in 0..rows.at.len() {
-            let drawn = decoder
-                .sample(&[Draw {
-                    session,
-                    feed: &rows.tokens[fed..rows.at[i]],
-                    allowed: rows.view().support_of(i),
-                    temperature: rows.temperature[i],
-                    uniform: 0.37,
-                }])
-                .expect("valid")[0];
-            fed = rows.at[i];
-            rows.tokens[fed] = drawn.token;
-            logprob.push(drawn.logprob);
-            entropy.push(drawn.entropy);
+        let mut distribution = Distribution::default();
+        for (i, &at) in rows.at.iter().enumerate() {
+            let logits = decoder.step(&[(session, &rows.tokens[fed..at])]).expect("valid");
+            fed = at;
+            distribution.set(&logits[0], view.support_of(i), rows.temperature[i]);
+            let token = rows.tokens[at];
+            let chosen = view.support_of(i).map_or(Some(token as usize), |s| s.iter().position(|&t| t == token));
+            logprob.push(distribution.logprob(chosen.expect("what was sampled was allowed")));
+            entropy.push(distribution.entropy());
         }
-        let scores = model.score(&rows.view(), &request()).expect("valid");
+        let scores = model.score(&view, &request()).expect("valid");
         assert_eq!(scores.columns.logprob, logprob);
         assert_eq!(scores.columns.entropy, Some(entropy));
     }

@@ -16,7 +16,7 @@ use ascribe_core::environment::{
     TaskId, verify_restored,
 };
 use ascribe_core::log::{Context, End, Limit, Validity};
-use ascribe_core::range::{AtLeast, Positive};
+use ascribe_core::range::{AtLeast, Positive, Unit};
 use ascribe_core::{BuildContext, BuildError, Need, Provide, Rng, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -87,6 +87,9 @@ pub struct Alfworld {
     pub success_reward: Positive,
     /// Tokens a command may have, the stop word included, at least 2. In words the longest has 7.
     pub max_action_tokens: AtLeast<2>,
+    /// Probability that the scripted expert, at a turn, takes any admissible command instead of its own, in 0..=1. It
+    /// finds its way back; a clone of it then has seen the states off the shortest path. The tasks stay the same.
+    pub expert_noise: Unit,
     /// The word that ends a command; a tokenizer must have it as one token.
     pub stop: String,
 }
@@ -106,6 +109,7 @@ impl Default for Alfworld {
             max_turns: AtLeast::try_from(MAX_TURNS as u64).expect("50 is at least 1"),
             success_reward: Positive::try_from(1.0).expect("1 is positive"),
             max_action_tokens: AtLeast::try_from(8).expect("8 is at least 2"),
+            expert_noise: Unit::try_from(0.0).expect("0 is in 0..=1"),
             stop: "</command>".into(),
         }
     }
@@ -219,6 +223,7 @@ impl Alfworld {
             splits,
             opened,
             rules: Arc::new(rules),
+            expert_noise: *self.expert_noise,
             fingerprint: format!("alfworld/{VERSION}/{hash}"),
             capabilities,
         })
@@ -240,6 +245,7 @@ pub struct AlfworldTasks {
     /// Games that were compiled.
     opened: Vec<OnceLock<Arc<LoadedGame>>>,
     rules: Arc<Rules>,
+    expert_noise: f64,
     fingerprint: String,
     capabilities: Capabilities,
 }
@@ -302,7 +308,7 @@ impl TaskSet for AlfworldTasks {
         })?;
         let loaded = self.loaded(idx).map_err(|error| EnvironmentError(error.to_string()))?;
         let fingerprint = format!("{}/{task}", self.fingerprint).into();
-        Ok(Box::new(Episode::new(loaded, Arc::clone(&self.rules), fingerprint)))
+        Ok(Box::new(Episode::new(loaded, Arc::clone(&self.rules), self.expert_noise, fingerprint)))
     }
 }
 
@@ -329,6 +335,7 @@ struct Follower {
 struct Episode {
     loaded: Arc<LoadedGame>,
     rules: Arc<Rules>,
+    expert_noise: f64,
     /// Of the set and the task.
     fingerprint: Arc<str>,
     intro: Arc<str>,
@@ -340,10 +347,10 @@ struct Episode {
 }
 
 impl Episode {
-    fn new(loaded: Arc<LoadedGame>, rules: Arc<Rules>, fingerprint: Arc<str>) -> Self {
+    fn new(loaded: Arc<LoadedGame>, rules: Arc<Rules>, expert_noise: f64, fingerprint: Arc<str>) -> Self {
         let intro = loaded.game.intro().into();
         let state = loaded.game.start().clone();
-        Self { loaded, rules, fingerprint, intro, state, turns: Vec::new(), won: false, follower: None }
+        Self { loaded, rules, expert_noise, fingerprint, intro, state, turns: Vec::new(), won: false, follower: None }
     }
 
     fn game(&self) -> &Game {
@@ -440,7 +447,8 @@ impl Episode {
             behind.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(|| damaged("its state is cut off"))?;
         rest = behind;
         let state = self.game().restore(state).map_err(|error| RestoreError::Damaged(error.to_string()))?;
-        let mut episode = Self::new(Arc::clone(&self.loaded), Arc::clone(&self.rules), Arc::clone(&self.fingerprint));
+        let (loaded, rules) = (Arc::clone(&self.loaded), Arc::clone(&self.rules));
+        let mut episode = Self::new(loaded, rules, self.expert_noise, Arc::clone(&self.fingerprint));
         while !rest.is_empty() {
             if episode.over() {
                 return Err(damaged("it goes on after its end"));
@@ -529,13 +537,17 @@ impl Environment for Episode {
         Some(if self.over() { Vec::new() } else { self.commands() })
     }
 
-    fn expert(&mut self, _rng: &mut Rng) -> Option<String> {
+    fn expert(&mut self, rng: &mut Rng) -> Option<String> {
         if self.over() {
             return None;
         }
         let follower = self.follow();
-        let command = follower.expert.act(&self.commands());
+        let mut commands = self.commands();
+        let command = follower.expert.act(&commands);
         self.follower = Some(follower);
+        if rng.unit() < self.expert_noise && !commands.is_empty() {
+            return Some(commands.swap_remove(rng.below(commands.len())));
+        }
         command
     }
 

@@ -235,6 +235,31 @@ fn the_expert_solves_every_game_in_known_words() {
 }
 
 #[test]
+fn a_noisy_expert_strays_and_finds_its_way_back() {
+    let clean = tasks(serde_json::json!({}));
+    let noisy = tasks(serde_json::json!({ "expert_noise": 0.2 }));
+    assert_eq!(noisy.fingerprint(), clean.fingerprint(), "the tasks stay the same");
+    let play = |noisy: &AlfworldTasks, member: u32| {
+        let mut rng = Seeds(0).rng("test", Draw { member, ..Draw::default() });
+        let mut environment = noisy.open(&task(1), 0).expect("it opens");
+        let (mut commands, mut won) = (Vec::new(), false);
+        while let Some(command) = environment.expert(&mut rng) {
+            assert!(environment.admissible().expect("it has commands").contains(&command));
+            won |= environment.step(ActionText { text: &command, complete: true }).expect("it goes on").end.is_some_and(|end| end.success());
+            commands.push(command);
+        }
+        (commands, won)
+    };
+    let shortest = play(&clean, 0);
+    let strays: Vec<_> = (0..20).map(|member| play(&noisy, member)).collect();
+    assert!(strays.iter().filter(|(commands, _)| *commands != shortest.0).count() >= 10);
+    assert!(strays.iter().any(|(commands, _)| commands.len() >= shortest.0.len() + 4));
+    assert!(strays.iter().filter(|(_, won)| *won).count() >= 18);
+    assert_eq!(play(&noisy, 3), play(&noisy, 3));
+    assert_ne!(strays[0], strays[1]);
+}
+
+#[test]
 fn games_are_chosen_by_kind_and_number() {
     let two = tasks(serde_json::json!({ "task_types": ["pick_two_obj_and_place", "look_at_obj_in_light"] }));
     assert_eq!(two.len("train"), 2);

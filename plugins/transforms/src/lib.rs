@@ -1,9 +1,11 @@
 //! Transforms of credit: whitening, and the controls every comparison needs.
 
+mod drop_degenerate;
 mod random;
 mod uniform;
 mod whiten;
 
+pub use drop_degenerate::DropDegenerate;
 pub use random::Random;
 pub use uniform::Uniform;
 pub use whiten::Whiten;

@@ -1,10 +1,9 @@
-//! One next-token distribution: log-probabilities, entropy, draws.
+//! One next-token distribution: log-probabilities and entropy.
 
 use super::{
     dispatch,
     kernel::{Isa, LANES, exp, horizontal_sum},
 };
-use crate::error::NnError;
 
 /// The softmax of some logits. Reused, it keeps its buffers.
 #[derive(Debug, Default)]
@@ -42,35 +41,6 @@ impl Distribution {
     /// Entropy in nats.
     pub fn entropy(&self) -> f32 {
         self.entropy
-    }
-
-    /// Index of the first of the largest elements.
-    ///
-    /// # Errors
-    /// [`NnError::NonFinite`] if the logits were not finite.
-    pub fn mode(&self) -> Result<usize, NnError> {
-        self.check()?;
-        Ok(self.shifted.iter().position(|&z| z == 0.0).expect("the maximum was subtracted"))
-    }
-
-    /// Index drawn by its cumulative probability, for `uniform` in 0..1.
-    ///
-    /// # Errors
-    /// [`NnError::NonFinite`] if the logits were not finite.
-    pub fn draw(&self, uniform: f64) -> Result<usize, NnError> {
-        self.check()?;
-        let total: f64 = self.weights.iter().map(|&w| f64::from(w)).sum();
-        let mut left = uniform * total;
-        let drawn = self.weights.iter().position(|&w| {
-            left -= f64::from(w);
-            left < 0.0
-        });
-        // Rounding may leave a remainder at the very end.
-        Ok(drawn.unwrap_or(self.weights.len() - 1))
-    }
-
-    fn check(&self) -> Result<(), NnError> {
-        if self.log_sum.is_finite() && self.entropy.is_finite() { Ok(()) } else { Err(NnError::NonFinite) }
     }
 }
 
@@ -118,43 +88,25 @@ mod tests {
         assert!((d.logprob(1) - 0.75f32.ln()).abs() < 1e-6);
         // H = −(0.25 ln 0.25 + 0.75 ln 0.75) = 0.562335
         assert!((d.entropy() - 0.562_335).abs() < 1e-6);
-        assert_eq!(d.mode(), Ok(1));
-        assert_eq!([d.draw(0.0), d.draw(0.249), d.draw(0.251), d.draw(1.0)], [Ok(0), Ok(0), Ok(1), Ok(1)]);
     }
 
     #[test]
-    fn draws_follow_the_distribution() {
-        // n = 40 000 points of a regular grid: each share is met within one point, here 1e-4 of the whole.
+    fn probabilities_are_those_of_the_softmax() {
         let mut d = Distribution::default();
         let logits: Vec<f32> = (0..37).map(|i| (i * 17 % 37) as f32 / 9.0).collect();
         d.set(&logits, None, 1.0);
-        let mut count = vec![0.0f64; 37];
-        for i in 0..40_000 {
-            count[d.draw((f64::from(i) + 0.5) / 40_000.0).expect("finite")] += 1.0 / 40_000.0;
-        }
-        for (i, share) in count.iter().enumerate() {
-            assert!((share - f64::from(d.logprob(i).exp())).abs() < 1e-4);
-        }
+        let weight = |z: &f32| f64::from(*z).exp();
+        let sum: f64 = logits.iter().map(weight).sum();
+        let p: Vec<f64> = logits.iter().map(|z| weight(z) / sum).collect();
+        assert!(p.iter().enumerate().all(|(i, p)| (p.ln() - f64::from(d.logprob(i))).abs() < 1e-6));
+        assert!((p.iter().map(|p| -p * p.ln()).sum::<f64>() - f64::from(d.entropy())).abs() < 1e-5);
     }
 
     #[test]
     fn a_sharp_distribution_has_exact_zeros_of_entropy() {
         let mut d = Distribution::default();
         d.set(&[0.0, 200.0, -50.0], None, 1.0);
-        assert_eq!((d.logprob(1), d.draw(0.999_999), d.mode()), (0.0, Ok(1), Ok(1)));
+        assert_eq!(d.logprob(1), 0.0);
         assert!(d.entropy().abs() < 1e-30);
-    }
-
-    #[test]
-    fn logits_that_are_not_numbers_are_refused() {
-        let mut d = Distribution::default();
-        for bad in [f32::NAN, f32::INFINITY] {
-            for at in [0, 20] {
-                let mut logits = vec![0.5; 21];
-                logits[at] = bad;
-                d.set(&logits, None, 1.0);
-                assert_eq!((d.draw(0.5), d.mode()), (Err(NnError::NonFinite), Err(NnError::NonFinite)));
-            }
-        }
     }
 }
