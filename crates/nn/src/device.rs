@@ -2,6 +2,8 @@
 
 use crate::error::NnError;
 use burn::tensor::Device;
+#[cfg(feature = "cuda")]
+use burn::tensor::Tensor;
 use std::{fmt, str::FromStr};
 
 /// What `device = "…"` can say.
@@ -59,8 +61,13 @@ fn open_cuda(index: usize) -> Result<Device, NnError> {
         )));
     }
     let device = Device::cuda(index);
-    match device.sync() {
-        Ok(()) => Ok(device),
+    // A kernel with `exp`, because it needs the toolkit's mathematics: where that is missing, an update would panic later.
+    match Tensor::<1>::from_floats([1.0], &device).exp().try_into_data() {
+        Ok(_) => Ok(device),
+        Err(error) if error.to_string().contains("libdevice") => Err(NnError::Device(format!(
+            "device `cuda:{index}` needs `libdevice.10.bc` of the CUDA toolkit; install the toolkit, set CUDA_PATH to a folder \
+             that has `nvvm/libdevice/libdevice.10.bc` (docs/guide/cuda.md says where to get it), or use `device = \"cpu\"`"
+        ))),
         Err(error) => Err(NnError::Device(format!("device `cuda:{index}` does not answer: {error}"))),
     }
 }

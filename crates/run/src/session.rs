@@ -730,8 +730,7 @@ fn start_from(
         let hash = checkpoint::sha256(&checkpoint.files[&node_file(&name)]);
         (name, hash)
     });
-    let start =
-        StartFrom { checkpoint: std::path::absolute(&folder).unwrap_or_else(|_| folder.clone()), nodes: nodes.collect() };
+    let start = StartFrom { checkpoint: std::path::absolute(&folder).unwrap_or_else(|_| folder.clone()), nodes: nodes.collect() };
     if let Some(before) = before.filter(|before| before.nodes != start.nodes) {
         return Err(failed(format!(
             "this run was begun with other weights, those of `{}`; they have changed since: bring them back, or begin anew with `--fresh`",

@@ -4,8 +4,9 @@
     python3 plugins/alfworld/benches/compare.py [--reference FILE] [--transcripts FOLDER] [--every N]
 
 Both sides replay the recorded commands, write out the sorted admissible commands after every step and hash all
-output, on one thread, and count processor time. `--every N` lets the reference play only each N-th episode. The real environment is not run:
-its figure was recorded with alfworld 0.4.2 and textworld 1.7.0.
+output, on one thread, and count processor time; each figure is the median of five replays. `--every N` lets the
+reference play only each N-th episode. The real environment is not run: its figure was recorded with alfworld 0.4.2
+and textworld 1.7.0.
 """
 import argparse
 import glob
@@ -14,6 +15,7 @@ import importlib.util
 import json
 import lzma
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 WORKSPACE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 SHARED = os.path.join(os.path.dirname(WORKSPACE), "shared", "alfworld")
 REAL = "12 to 20"
+REPLAYS = 5
 
 
 def engine(transcripts):
@@ -35,25 +38,26 @@ def engine(transcripts):
 
 
 def reference(path, transcripts, every):
-    """Steps per second with the admissible list, and milliseconds to parse a game."""
+    """Steps per second with the admissible list, and milliseconds to parse a game: medians of the replays."""
     spec = importlib.util.spec_from_file_location("reference", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     files = sorted(glob.glob(os.path.join(os.path.abspath(transcripts), "*.jsonl.xz")))
     os.chdir(os.path.dirname(os.path.abspath(path)))
     games = module.load()
-    steps, seconds, parse, n = 0, 0.0, 0.0, 0
+    episodes = [json.loads(line) for file in files for line in lzma.open(file, "rt")][::every]
+    replays = [replay(module, games, episodes) for _ in range(REPLAYS)]
+    return tuple(statistics.median(figures) for figures in zip(*replays))
+
+
+def replay(module, games, episodes):
+    steps, seconds, parse = 0, 0.0, 0.0
     digest = hashlib.blake2b()
-    episodes = (line for file in files for line in lzma.open(file, "rt"))
-    for number, line in enumerate(episodes):
-        if number % every:
-            continue
-        episode = json.loads(line)
+    for episode in episodes:
         record = games[episode["game"]]
         start = time.process_time()
         game = module.Game(record["pddl_problem"], record["task"], episode["variant"])
         parse += time.process_time() - start
-        n += 1
         start = time.process_time()
         for step in episode["steps"]:
             digest.update(game.step(step["cmd"]).encode())
@@ -62,7 +66,7 @@ def reference(path, transcripts, every):
                 digest.update(command.encode())
         seconds += time.process_time() - start
         steps += len(episode["steps"])
-    return steps / seconds, 1e3 * parse / n
+    return steps / seconds, 1e3 * parse / len(episodes)
 
 
 def main():

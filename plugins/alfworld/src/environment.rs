@@ -26,7 +26,7 @@ use crate::data::{DataError, Library, LoadedGame, Source, Split};
 use crate::engine::{MAX_TURNS, NOTHING_HAPPENS};
 use crate::expert::Expert;
 use crate::game::{Game, TaskType};
-use crate::grammar::Variant;
+use crate::grammar::{TASK_PREFIX, Variant};
 use crate::state::State;
 use crate::vocabulary;
 
@@ -79,6 +79,9 @@ pub struct Alfworld {
     pub memory: Memory,
     /// Whether the admissible commands stand in what is read.
     pub list_commands: bool,
+    /// Whether the task sentence is read again after each observation, as in verl-agent's prompts. A small policy finds
+    /// it where it needs it; otherwise it stands hundreds of words back.
+    pub repeat_task: bool,
     /// Whether `help` is left out of the admissible commands, as verl-agent does. It can be typed all the same.
     pub hide_help: bool,
     /// Turns after which an episode is cut off, at least 1. The literature's limit is 50.
@@ -105,6 +108,7 @@ impl Default for Alfworld {
             valid_games: None,
             memory: Memory::default(),
             list_commands: true,
+            repeat_task: false,
             hide_help: true,
             max_turns: AtLeast::try_from(MAX_TURNS as u64).expect("50 is at least 1"),
             success_reward: Positive::try_from(1.0).expect("1 is positive"),
@@ -152,6 +156,7 @@ struct Rules {
     variant: Option<Variant>,
     memory: Memory,
     list_commands: bool,
+    repeat_task: bool,
     hide_help: bool,
     max_turns: usize,
     success_reward: f32,
@@ -193,6 +198,7 @@ impl Alfworld {
             variant: self.variant,
             memory: self.memory,
             list_commands: self.list_commands,
+            repeat_task: self.repeat_task,
             hide_help: self.hide_help,
             max_turns: self.max_turns.get(),
             success_reward: *self.success_reward as f32,
@@ -413,6 +419,10 @@ impl Episode {
             }
         }
         line(&[self.last_observation()]);
+        // The first observation ends with it.
+        if self.rules.repeat_task && !self.turns.is_empty() {
+            line(&[self.intro.find(TASK_PREFIX).map_or("", |at| &self.intro[at..])]);
+        }
         if self.rules.list_commands {
             line(&[COMMANDS, " ", &self.commands().join(", ")]);
         }

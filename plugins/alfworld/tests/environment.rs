@@ -89,6 +89,24 @@ fn all_that_was_read_grows() {
 }
 
 #[test]
+fn the_task_is_read_again_where_that_is_wanted() {
+    for memory in [serde_json::json!("all"), serde_json::json!({ "last": 1 })] {
+        let plain = |repeat: bool| {
+            let json = serde_json::json!({ "memory": memory, "list_commands": false, "repeat_task": repeat });
+            let mut environment = open(json, 1);
+            let first = environment.observe().text;
+            say(&mut *environment, "go to bed 1");
+            (first, environment.observe().text)
+        };
+        let ((first, second), (same, repeated)) = (plain(false), plain(true));
+        assert_eq!(same, first, "the first observation ends with it");
+        let task = "\nYour task is to: put a keychain in sidetable.\n>";
+        assert!(first.ends_with(task));
+        assert_eq!(repeated, format!("{}{task}", second.strip_suffix("\n>").expect("it ends with the prompt")));
+    }
+}
+
+#[test]
 fn the_last_turns_are_read_anew() {
     let json = serde_json::json!({ "memory": { "last": 2 }, "list_commands": false });
     let mut environment = open(json, 1);
@@ -245,7 +263,11 @@ fn a_noisy_expert_strays_and_finds_its_way_back() {
         let (mut commands, mut won) = (Vec::new(), false);
         while let Some(command) = environment.expert(&mut rng) {
             assert!(environment.admissible().expect("it has commands").contains(&command));
-            won |= environment.step(ActionText { text: &command, complete: true }).expect("it goes on").end.is_some_and(|end| end.success());
+            won |= environment
+                .step(ActionText { text: &command, complete: true })
+                .expect("it goes on")
+                .end
+                .is_some_and(|end| end.success());
             commands.push(command);
         }
         (commands, won)
