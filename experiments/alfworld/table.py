@@ -75,8 +75,8 @@ def main():
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = parser.parse_args()
-    if len(args.seeds) < 2:
-        parser.error("an interval over seeds needs at least two of them")
+    if not 2 <= len(args.seeds) <= 1 + max(T_975):
+        parser.error(f"an interval over seeds needs 2 to {1 + max(T_975)} of them")
     arm = lambda name: [successes(os.path.join(args.runs, f"alfworld-{name}", "main", f"seed-{s}")) for s in args.seeds]
     clone = successes(os.path.join(args.runs, "alfworld-clone", "main", "seed-0"))
     grpo, noise = arm("grpo"), arm("random")

@@ -74,7 +74,8 @@ pub(crate) struct ResumeArgs {
     /// The run's folder
     #[arg(value_name = "RUN")]
     pub run: PathBuf,
-    /// Settings that change no result or make the run longer, for example run.threads=4 updates=200
+    /// Settings that change no result or make the run longer, for example run.threads=4, updates=200, or
+    /// phase.NAME.updates=200 where phases say their own
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 }

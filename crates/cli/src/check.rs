@@ -53,9 +53,9 @@ fn describe(loaded: &Loaded) -> Result<String, String> {
     }
     if let Some(grid) = &loaded.grid {
         let axes: Vec<&str> = grid.keys().map(String::as_str).collect();
-        out += &format!("\n\ngrid over {}", axes.join(", "));
+        out += &format!("\n\ngrid over {}; no command runs a grid yet", axes.join(", "));
     }
-    Ok(out + "\n\naccepted; nothing was run")
+    Ok(out + "\n\naccepted; nothing was run. Whether device, data and the run of `start_from` are there shows when it runs")
 }
 
 fn heading(has_phases: bool, phase: &Phase, experiment: &Experiment) -> String {
@@ -96,7 +96,7 @@ fn graph_of(phase: &Phase, experiment: &Experiment) -> String {
     ];
     for knob in &phase.knobs {
         let (min, max) = knob.schedule.bounds();
-        rows.push(("scheduled", format!("{} from {min} to {max}", knob.path.join("."))));
+        rows.push(("scheduled", format!("{} between {min} and {max}", knob.path.join("."))));
     }
     let rows = rows.into_iter().map(|(stage, what)| format!("{stage:<12}{what}").trim_end().to_string());
     rows.collect::<Vec<_>>().join("\n")

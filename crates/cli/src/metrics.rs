@@ -67,7 +67,7 @@ const FAMILIES: &[Family] = &[
     three("signal/NAME", "A column that a critic computed."),
     one("env/NAME/mean", "A column of the environment, summed over a trajectory, mean over trajectories."),
     one("credit/trained_rate", "Share of sampled tokens that train: those whose advantage is not absent."),
-    one("credit/zero_rate", "Share of trained tokens whose advantage is 0."),
+    one("credit/zero_rate", "Share of trained tokens whose advantage is 0; 1 where none is trained."),
     one("credit/positive_rate", "Share of trained tokens whose advantage is positive."),
     one("credit/abs_mean", "Mean magnitude of advantages."),
     one(

@@ -100,6 +100,11 @@ pub(crate) fn eval(args: &EvalArgs) -> ExitCode {
     }
 }
 
+/// The command line. A path need not be UTF-8.
+fn words() -> impl Iterator<Item = String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned())
+}
+
 fn options_disk() -> ascribe_run::disk::Disk {
     Options::default().disk
 }
@@ -109,7 +114,10 @@ fn drive(loaded: &Loaded, options: Options, asked: Option<&RunArgs>) -> ExitCode
         return code;
     }
     log();
-    let options = Options { command: std::env::args().collect(), stop: stop_signal(), ..options };
+    for change in loaded.changes.iter().filter(|change| change.phases.is_empty()) {
+        complain(&format!("warning: `{}` ({}) has no effect: every phase says otherwise", change.key, change.place));
+    }
+    let options = Options { command: words().collect(), stop: stop_signal(), ..options };
     let mut watcher = watcher();
     let report = ascribe_run::run(&loaded.plan, &options, &mut *watcher);
     watcher.finish();
@@ -135,13 +143,20 @@ fn failed(error: &RunError, loaded: Option<&Loaded>) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
+/// More threads than any machine has cores only wait for each other.
+const MOST_THREADS: usize = 1024;
+
 /// Builds the pool that environments, estimators and policies share. Its size never changes a result.
 fn threads(loaded: &Loaded) -> Result<(), ExitCode> {
     let experiment = first(loaded).map_err(|message| {
         complain(&format!("error: {message}"));
         ExitCode::from(crate::REJECTED)
     })?;
-    let n = usize::try_from(experiment.run.threads.0).unwrap_or(0);
+    let n = usize::try_from(experiment.run.threads.0).unwrap_or(usize::MAX);
+    if n > MOST_THREADS {
+        complain(&format!("error: `run.threads` must be at most {MOST_THREADS}, got {n}; 0 is one per core"));
+        return Err(ExitCode::from(crate::REJECTED));
+    }
     rayon::ThreadPoolBuilder::new().num_threads(n).build_global().map_err(|e| {
         complain(&format!("error: cannot start {n} threads: {e}"));
         ExitCode::FAILURE
@@ -192,12 +207,17 @@ fn summary(loaded: &Loaded, report: &Report, asked: Option<&RunArgs>) -> String 
     shown.extend(all.last().filter(|e| !e.phase_end));
     let mut out = format!("{}: {ended}\n", loaded.plan.name);
     if shown.is_empty() {
-        out += "\nnothing was measured: no phase has ended yet, or the environment has no split but `train`\n";
+        let why = if report.ended == Ended::Stopped {
+            "no phase has ended yet"
+        } else {
+            "the environment has no split but `train`, and an evaluation uses that only where `evaluate.splits` names it"
+        };
+        out += &format!("\nnothing was measured: {why}\n");
     } else {
         out += &format!("\n{}\n", results(&shown));
     }
     out += &format!("\n{}\nthe run lies in {}\n\nnext:\n", cost(&report.result), report.folder.display());
-    let next = next(report, asked);
+    let next = next(loaded, report, asked);
     let wide = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     let lines = next.iter().map(|(command, why)| format!("  {command:wide$}  # {why}"));
     out + &lines.collect::<Vec<_>>().join("\n")
@@ -240,12 +260,16 @@ fn cost(result: &RunResult) -> String {
 }
 
 /// Commands worth trying, and why.
-fn next(report: &Report, asked: Option<&RunArgs>) -> Vec<(String, &'static str)> {
-    let program = std::env::args().next().unwrap_or_else(|| "ascribe".into());
-    let program = quoted(&program);
+fn next(loaded: &Loaded, report: &Report, asked: Option<&RunArgs>) -> Vec<(String, &'static str)> {
+    let program = quoted(&words().next().unwrap_or_else(|| "ascribe".into()));
     let run = quoted(&report.folder.display().to_string());
     let curves = (format!("tensorboard --logdir {run}/{}", name::TENSORBOARD), "curves");
-    let again = (format!("{program} eval {run} --samples 8"), "measure it with more episodes");
+    let settings = loaded.plan.phases.last().and_then(|p| p.at(&Now::default(), &mut KnobMemory::default()).ok());
+    let samples = settings.map_or(0, |(experiment, _)| experiment.evaluate.samples.0);
+    let measured = report.ended == Ended::Stopped || !report.result.evaluations.is_empty();
+    let split = if measured { "" } else { " --split train" };
+    let more = samples.saturating_mul(4).clamp(8, 1000);
+    let again = (format!("{program} eval {run}{split} --samples {more}"), "measure it with more episodes");
     if report.ended == Ended::Stopped {
         return vec![(format!("{program} resume {run}"), "go on"), again, curves];
     }
@@ -256,7 +280,7 @@ fn next(report: &Report, asked: Option<&RunArgs>) -> Vec<(String, &'static str)>
             words.push(format!("--seed {}", seed_of(&report.folder) + 1));
             (words.join(" "), "another seed: one run is no evidence")
         }
-        None => (format!("{program} explain {run}/{} update.learning_rate", name::RESOLVED), "where a setting came from"),
+        None => (format!("{program} explain {run}/{} update.learning_rate", name::RESOLVED), "what a setting means"),
     };
     vec![again, other, curves]
 }

@@ -60,6 +60,35 @@ fn a_good_experiment_is_shown() {
     }
 }
 
+/// Every experiment that this repository shows or holds is accepted.
+#[test]
+fn what_the_documents_show_is_accepted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let shown: Vec<&str> = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(shown.len(), 1);
+    for text in shown {
+        let (code, _, err) = seen(text, &["check", "exp.toml", "estimator.grpo.std=false"]);
+        assert_eq!(code, 0, "{err}");
+        assert_eq!(seen(text, &["check", "exp.toml", "estimator=rloo"]).0, 0);
+    }
+    for file in ["quickstart.toml", "alfworld/clone.toml", "alfworld/grpo.toml", "alfworld/random.toml"] {
+        let out = ascribe(&root, &["check", &format!("experiments/{file}")]);
+        assert!(out.status.success(), "{file}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+/// A setting that every phase overrides is not lost in silence.
+#[test]
+fn a_setting_without_effect_is_said() {
+    let text = GOOD
+        .replace("name = \"first\"", "name = \"first\"\nupdates = 0")
+        .replace("name = \"second\"", "name = \"second\"\nupdates = 0");
+    let (code, _, err) = seen(&text, &["run", "exp.toml", "updates=9"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("warning: `updates` (command line `updates=9`) has no effect"), "{err}");
+}
+
 #[test]
 fn a_bad_experiment_is_rejected_with_its_place() {
     let (code, out, err) = seen(&GOOD.replace("learning_rate", "lerning_rate"), &["check", "exp.toml"]);

@@ -668,14 +668,28 @@ impl<'a> Group<'a> {
             .unwrap_or_else(|| panic!("signal `{name}` ({scope:?}) is present when needs() declares it"))
     }
 
-    /// Backward over the forest: mean over children, then `step`.
+    /// Whether a turn was carried out: all were but those at which an [`End::Untried`] path ends. `[turns]`.
+    pub fn tried(self) -> Vec<bool> {
+        let untried = |t| self.n_children(t) == 0 && self.end(t) == Some(&End::Untried);
+        (0..self.n_turns()).map(|t| !untried(t)).collect()
+    }
+
+    /// Backward over the forest: mean over the children that were tried, then `step`.
     ///
     /// `leaf(end)` says what the future is worth where a path ends; `step(t, future)` turns the mean over a turn's
     /// futures into the turn's own number. On a chain it is the textbook recursion. A path that ends at a turn with
-    /// children adds no future of its own: the children are the future. Returns `[turns]`.
+    /// children adds no future of its own: the children are the future. A turn that was not tried has no return: it
+    /// moves no mean, and its own number means nothing. Returns `[turns]`.
     pub fn fold_up(self, leaf: impl Fn(&End) -> f64, mut step: impl FnMut(usize, f64) -> f64) -> Vec<f64> {
         let first = self.rows().start;
         let mut out = vec![0.0; self.n_turns()];
+        let tried = self.tried();
+        let mut n_tried: Vec<u32> = self.batch.children[self.rows()].to_vec();
+        for t in (0..out.len()).filter(|t| !tried[*t]) {
+            if let Some(p) = self.parent(t) {
+                n_tried[p] -= 1;
+            }
+        }
         for t in (0..out.len()).rev() {
             let future = match self.batch.end_of[first + t] {
                 end if end != ROOT && self.batch.children[first + t] == 0 => leaf(&self.batch.leaves[end as usize].end),
@@ -684,8 +698,8 @@ impl<'a> Group<'a> {
             let mine = step(t, future);
             out[t] = mine;
             // The parent's slot holds the running mean of its children until its own turn comes.
-            if let Some(p) = self.parent(t) {
-                out[p] += mine / f64::from(self.batch.children[first + p]);
+            if let Some(p) = self.parent(t).filter(|_| tried[t]) {
+                out[p] += mine / f64::from(n_tried[p]);
             }
         }
         out

@@ -351,7 +351,7 @@ pub struct Phase {
 pub const SCHEDULABLE: [&str; 7] = ["rollout", "critic", "reward", "estimator", "transform", "objective", "update"];
 
 /// Top-level keys that hold for a whole run: a phase cannot have its own.
-pub const RUN_WIDE: [&str; 7] = ["question", "seed", "uses", "device", "environment", "policy", "run"];
+pub const RUN_WIDE: [&str; 8] = ["question", "seed", "start_from", "uses", "device", "environment", "policy", "run"];
 
 /// A scheduled number.
 #[derive(Debug)]

@@ -3,8 +3,12 @@
 //! Generic over `f32` and `f64`; sums are `f64` inside. Exactly equal values have exactly zero spread: official
 //! implementations compute a mean in `f32` and then divide the rounding noise by ε.
 
+pub mod baseline;
+pub mod returns;
 pub mod spread;
 
+pub use baseline::{leave_one_out, length_weighted_mean};
+pub use returns::{gae, n_step, returns};
 pub use spread::{Deviation, Moments, Singleton, Standardise, is_constant, moments, standardise};
 
 /// `f32` or `f64`.

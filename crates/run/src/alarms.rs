@@ -58,7 +58,7 @@ const WATCHES: [Watch; 9] = [
         at: 1.0,
         floor: false,
         sampled_only: true,
-        says: "every advantage of the update is 0 (share of zeros: {}): it trains nothing",
+        says: "no advantage of the update differs from 0 (share of zeros: {}): it trains nothing",
         advice: "see that rewards differ within a group (`critic/score/min` and `/max`), that `group_size` is at least 2, and that `reward` reads the column the environment fills",
     },
     Watch {

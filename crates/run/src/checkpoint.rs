@@ -165,11 +165,12 @@ pub fn read(path: &Path) -> Result<Checkpoint, Damage> {
 
 /// The newest checkpoint that can be used, and what is wrong with those that came before it in the search.
 ///
-/// One whose growing files are shorter than it recorded cannot be used: what it stands for is no longer all there.
-pub fn newest(run: &Path, all: &Path) -> (Option<Checkpoint>, Vec<Damage>) {
+/// To go on from one, every file of the run named in `results` must be as long as it recorded: what it stands for is no
+/// longer all there otherwise. Whoever only wants its weights asks for none.
+pub fn newest(run: &Path, all: &Path, results: &[&str]) -> (Option<Checkpoint>, Vec<Damage>) {
     let mut damaged = Vec::new();
     for (_, path) in list(all) {
-        match read(&path).and_then(|checkpoint| grown(run, &checkpoint).map(|()| checkpoint)) {
+        match read(&path).and_then(|checkpoint| grown(run, &checkpoint, results).map(|()| checkpoint)) {
             Ok(checkpoint) => return (Some(checkpoint), damaged),
             Err(damage) => damaged.push(damage),
         }
@@ -194,8 +195,8 @@ pub fn set_aside(disk: &Disk, all: &Path, used: Option<u32>) -> Result<(), DiskE
     Ok(())
 }
 
-fn grown(run: &Path, checkpoint: &Checkpoint) -> Result<(), Damage> {
-    for (name, length) in &checkpoint.lengths {
+fn grown(run: &Path, checkpoint: &Checkpoint, results: &[&str]) -> Result<(), Damage> {
+    for (name, length) in checkpoint.lengths.iter().filter(|(name, _)| results.contains(&name.as_str())) {
         let path = run.join(name);
         let found = fs::metadata(&path).map_or(0, |m| m.len());
         if found < *length {
@@ -274,7 +275,7 @@ mod tests {
     fn what_was_written_is_read() {
         let (run, all) = folder();
         write(&Disk::default(), &all, &some(4)).unwrap();
-        assert_eq!(newest(run.path(), &all), (Some(some(4)), Vec::new()));
+        assert_eq!(newest(run.path(), &all, &["metrics.jsonl"]), (Some(some(4)), Vec::new()));
         // written again, it is replaced
         write(&Disk::default(), &all, &some(4)).unwrap();
         assert_eq!(list(&all).len(), 1);
@@ -298,7 +299,7 @@ mod tests {
                     "remove" => fs::remove_file(&path).unwrap(),
                     _ => fs::write(&path, "").unwrap(),
                 }
-                let (found, damaged) = newest(run.path(), &all);
+                let (found, damaged) = newest(run.path(), &all, &["metrics.jsonl"]);
                 assert_eq!(found.unwrap().update, 4, "{file} {harm}");
                 assert_eq!(damaged[0].path, path, "{file} {harm}");
             }
@@ -315,7 +316,7 @@ mod tests {
                 let mut bytes = whole.clone();
                 bytes[i] ^= bit;
                 fs::write(&path, &bytes).unwrap();
-                if let (Some(found), _) = newest(run.path(), &all) {
+                if let (Some(found), _) = newest(run.path(), &all, &["metrics.jsonl"]) {
                     // Only JSON's own leeway (the case of an escape) may read the same.
                     assert_eq!(found, some(5), "byte {i}");
                 }
@@ -328,7 +329,7 @@ mod tests {
         let (run, all) = folder();
         write(&Disk::default(), &all, &some(5)).unwrap();
         fs::write(run.path().join("metrics.jsonl"), "12").unwrap();
-        let (found, damaged) = newest(run.path(), &all);
+        let (found, damaged) = newest(run.path(), &all, &["metrics.jsonl"]);
         assert_eq!(found, None);
         assert!(damaged[0].to_string().ends_with("has 2 bytes, but had 3 when update 5 was saved"), "{}", damaged[0]);
     }

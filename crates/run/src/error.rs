@@ -68,7 +68,10 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             RunError::Config(_) | RunError::Differs(_) | RunError::Live(LiveError::Config(_)) => 2,
-            RunError::Live(LiveError::Build { source: BuildError::Config(_) | BuildError::Device(_), .. }) => 2,
+            RunError::Live(LiveError::Build {
+                source: BuildError::Config(_) | BuildError::Device(_) | BuildError::Data(_),
+                ..
+            }) => 2,
             _ => 1,
         }
     }

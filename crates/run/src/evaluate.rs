@@ -16,6 +16,9 @@ use crate::records::{EpisodeResult, EvaluationLine};
 /// Tasks that are played at once: bounds the sessions a policy has to hold.
 const AT_ONCE: usize = 128;
 
+/// Most episodes played side by side, unless a task alone has more.
+const EPISODES_AT_ONCE: usize = 4096;
+
 /// How actions are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -152,7 +155,9 @@ impl Measure<'_> {
                     continue;
                 }
                 let first = measured.lines.len();
-                for (chunk, tasks_of_chunk) in (0u32..).zip(chosen.chunks(AT_ONCE)) {
+                // Whoever wants it to stop is heard between two chunks.
+                let at_once = AT_ONCE.min((EPISODES_AT_ONCE / members).max(1));
+                for (chunk, tasks_of_chunk) in (0u32..).zip(chosen.chunks(at_once)) {
                     if !watch(&split, done, of) {
                         return Ok(None);
                     }

@@ -10,6 +10,10 @@ use crate::disk::{Append, Disk, DiskError};
 
 static SINK: Mutex<Option<Sink>> = Mutex::new(None);
 
+/// What was said while no run was open, up to a bound.
+static EARLY: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+const MOST_EARLY: usize = 1 << 20;
+
 struct Sink {
     run: u64,
     file: Append,
@@ -20,7 +24,8 @@ fn sink() -> MutexGuard<'static, Option<Sink>> {
     SINK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes to the open run's `log.txt`; to nowhere while no run is open. Suits `tracing_subscriber`'s `with_writer`.
+/// Writes to the open run's `log.txt`. What is said before it is open, while environments and policies are built, waits
+/// for it. Suits `tracing_subscriber`'s `with_writer`.
 pub fn writer() -> impl io::Write {
     Writer
 }
@@ -28,12 +33,18 @@ pub fn writer() -> impl io::Write {
 struct Writer;
 impl io::Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(sink) = &mut *sink()
-            && sink.error.is_none()
-            && let Err(e) = sink.file.write(bytes)
-        {
-            // Kept for the loop, which ends the run: a logger's own errors go unheard.
-            sink.error = Some(e);
+        match &mut *sink() {
+            Some(sink) if sink.error.is_none() => {
+                // Kept for the loop, which ends the run: a logger's own errors go unheard.
+                sink.error = sink.file.write(bytes).err();
+            }
+            Some(_) => {}
+            None => {
+                let mut early = EARLY.lock().unwrap_or_else(PoisonError::into_inner);
+                if early.len() + bytes.len() <= MOST_EARLY {
+                    early.extend_from_slice(bytes);
+                }
+            }
         }
         Ok(bytes.len())
     }
@@ -52,8 +63,12 @@ impl Log {
     /// Points the log at a file, which it appends to: a log keeps what happened before a crash.
     pub(crate) fn open(disk: &Disk, path: &Path) -> Result<Self, DiskError> {
         let length = path.metadata().map_or(0, |m| m.len());
-        let file = disk.append(path, length)?;
+        let mut file = disk.append(path, length)?;
         let mut sink = sink();
+        let early = std::mem::take(&mut *EARLY.lock().unwrap_or_else(PoisonError::into_inner));
+        if !early.is_empty() {
+            file.write(&early)?;
+        }
         let run = sink.as_ref().map_or(0, |s| s.run) + 1;
         *sink = Some(Sink { run, file, error: None });
         Ok(Self { run })
@@ -97,7 +112,7 @@ mod tests {
         let log = Log::open(&Disk::default(), &path).unwrap();
         writer().write_all(b"two\n").unwrap();
         drop(log);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before\none\nbetween\ntwo\n");
 
         struct Full;
         impl crate::disk::Gate for Full {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ascribe_core::environment::TRAIN;
 use ascribe_core::experiment::Plan;
 use ascribe_core::range::{Count, Positive};
 
@@ -71,6 +72,10 @@ pub fn measure(
     evaluate.samples = options.samples.unwrap_or(evaluate.samples);
     evaluate.temperature = options.temperature.unwrap_or(evaluate.temperature);
     known_splits(&evaluate, &live).map_err(RunError::Config)?;
+    if evaluate.splits.is_empty() && live.world.tasks.splits().iter().all(|split| split == TRAIN) {
+        let text = "the environment has no split but `train`: to measure on it, say so with `--split train`";
+        return Err(RunError::Config(text.into()));
+    }
     let name = plan.phases.get(phase).map_or_else(String::new, |p| p.name.clone());
     let measure = Measure {
         agent: experiment.rollout.agent(),

@@ -75,6 +75,10 @@ pub(crate) fn of_credit(batch: &Batch, credit: &[Credit]) -> Metrics {
     let trained = || spread.iter().flatten().filter_map(|a| a.map(f64::from));
     m.summarise("critic/advantages", trained());
     mean(&mut m, "credit/trained_rate", spread.iter().flatten().map(|a| f64::from(u8::from(a.is_some()))));
+    // Where nothing is trained, no advantage says anything.
+    if batch.groups().any(|g| g.n_turns() > 0) {
+        m.set("credit/zero_rate", 1.0);
+    }
     mean(&mut m, "credit/zero_rate", trained().map(|a| f64::from(u8::from(a == 0.0))));
     mean(&mut m, "credit/positive_rate", trained().map(|a| f64::from(u8::from(a > 0.0))));
     mean(&mut m, "credit/abs_mean", trained().map(f64::abs));

@@ -41,7 +41,7 @@ pub enum Event<'a> {
         phase_updates: u32,
         /// Its metrics.
         metrics: &'a Metrics,
-        /// Tokens that models processed per second of rollout and judgement.
+        /// Tokens that models processed per second of the update.
         tokens_per_second: f64,
     },
     /// An evaluation goes on.
@@ -62,6 +62,8 @@ pub enum Event<'a> {
     },
     /// Something that deserves attention, and what to do about it.
     Warning(&'a str),
+    /// Something worth knowing.
+    Note(&'a str),
 }
 
 /// Watches a run.

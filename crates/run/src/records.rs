@@ -69,7 +69,7 @@ pub struct TimingLine {
     pub train: f64,
     /// Evaluation after the update.
     pub evaluate: f64,
-    /// Tokens that models processed per second of rollout and judgement.
+    /// Tokens that models processed per second of the update.
     pub tokens_per_second: f64,
 }
 

@@ -31,6 +31,9 @@ use crate::trajectories;
 
 const STATE: &str = "state.json";
 
+/// The growing files that a run's results are: without them it cannot go on. The others only show how it went.
+const RESULTS: [&str; 2] = [name::METRICS, name::EVALUATIONS];
+
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -98,8 +101,16 @@ pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Progress) -> Resul
     let path =
         options.folder.clone().unwrap_or_else(|| folder::default_path(&first.run.dir, &plan.name, &options.cell, first.seed));
     if options.fresh && path.exists() {
+        // Whether the new one can begin is asked before the old one is moved.
+        check_splits(plan, &Live::build(plan, options.base.clone())?)?;
         let aside = RunFolder::move_aside(&options.disk, &path)?;
         progress.on(Event::Warning(&format!("the old run lies in `{}` from here on", aside.display())));
+        let begun = run(plan, &Options { fresh: false, ..options.clone() }, progress);
+        if begun.is_err() && !path.exists() {
+            options.disk.rename(&aside, &path)?;
+            progress.on(Event::Warning(&format!("the old run is back in `{}`", path.display())));
+        }
+        return begun;
     }
     if options.resume {
         folder::provenance(&path)?;
@@ -311,8 +322,8 @@ impl<'a> Session<'a> {
         let rung = alarms::ring(&metrics, &experiment.alarm);
         rung.iter().for_each(|alarm| metrics.set(format!("alarm/{}", alarm.name), 1.0));
 
-        let [rollout, judge, ..] = seconds;
-        let tokens_per_second = (self.live.world.ledger.tokens() - tokens) as f64 / (rollout + judge).max(1e-9);
+        let total: f64 = seconds.iter().sum();
+        let tokens_per_second = (self.live.world.ledger.tokens() - tokens) as f64 / total.max(1e-9);
         self.progress.on(Event::Update {
             update: self.state.update,
             phase_update: self.state.phase_update,
@@ -323,7 +334,6 @@ impl<'a> Session<'a> {
         for alarm in rung.iter().filter(|alarm| self.said.insert(alarm.name)) {
             warn(self.progress, &format!("{}, update {}: {}", alarm.name, self.state.update, alarm.text));
         }
-        let total: f64 = seconds.iter().sum();
         self.state.seconds[self.state.phase].1 += total;
         let [rollout, judge, credit, train] = seconds;
         let timing = TimingLine {
@@ -515,19 +525,21 @@ fn open(
 ) -> Result<Opened, RunError> {
     let disk = &options.disk;
     let fingerprint = live.world.tasks.fingerprint();
-    if let Some(begun) = begun.as_ref().filter(|begun| begun.environment != fingerprint) {
+    if let Some(begun) = &begun {
+        same_tasks(folder.path(), begun, live)?;
+    }
+    let all = folder.at(name::CHECKPOINTS);
+    let (found, damaged) = checkpoint::newest(folder.path(), &all, &RESULTS);
+    for damage in &damaged {
+        warn(progress, &format!("{damage}: this checkpoint cannot be used"));
+    }
+    if let (None, Some(damage)) = (&found, damaged.first()) {
         return Err(RunError::NoRun {
             folder: folder.path().into(),
             reason: format!(
-                "was begun with other tasks: the environment's fingerprint was `{}` and is `{fingerprint}`; bring back the old data, or begin anew with `--fresh`",
-                begun.environment
+                "has no usable checkpoint ({damage}). Nothing was changed: bring back what is missing, or begin anew with `ascribe run FILE --fresh`, which moves this run aside"
             ),
         });
-    }
-    let all = folder.at(name::CHECKPOINTS);
-    let (found, damaged) = checkpoint::newest(folder.path(), &all);
-    for damage in &damaged {
-        warn(progress, &format!("{damage}: this checkpoint cannot be used"));
     }
     let (mut checkpoint, mut state) = (Checkpoint::default(), State::default());
     if let Some(found) = &found {
@@ -565,8 +577,16 @@ fn open(
     let log = Log::open(disk, &folder.at(name::LOG))?;
 
     attempt(options, progress, folder, found.as_ref().map(|c| c.update), begun.is_some(), plan)?;
-    let keep = |name: &str| checkpoint.lengths.get(name).copied().unwrap_or(0);
-    let append = |name: &str| disk.append(&folder.at(name), keep(name));
+    let mut append = |name: &str| {
+        let recorded = checkpoint.lengths.get(name).copied().unwrap_or(0);
+        let path = folder.at(name);
+        let there = path.metadata().map_or(0, |m| m.len());
+        if there >= recorded {
+            return disk.append(&path, recorded);
+        }
+        warn(progress, &format!("`{}` has lost what it held: it begins anew; no result depends on it", path.display()));
+        disk.append(&path, 0)
+    };
     let mut logs = Logs {
         metrics: append(name::METRICS)?,
         timing: append(name::TIMING)?,
@@ -580,6 +600,21 @@ fn open(
     trajectories::cut(disk, &folder.at(name::TRAJECTORIES), state.update)?;
     let saved = found.map(|c| (state.phase, c.update));
     Ok((log, logs, state, saved, checkpoint.files))
+}
+
+/// Refuses other tasks than those that a run was begun with.
+fn same_tasks(run: &Path, begun: &Provenance, live: &Live) -> Result<(), RunError> {
+    let fingerprint = live.world.tasks.fingerprint();
+    if begun.environment == fingerprint {
+        return Ok(());
+    }
+    Err(RunError::NoRun {
+        folder: run.into(),
+        reason: format!(
+            "was begun with other tasks: the environment's fingerprint was `{}` and is `{fingerprint}`; bring back the old data, or begin anew with `--fresh`",
+            begun.environment
+        ),
+    })
 }
 
 /// Writes down that an attempt begins, and says so if those before it came no further.
@@ -710,6 +745,9 @@ fn start_from(
     progress: &mut dyn Progress,
 ) -> Result<StartFrom, RunError> {
     let failed = |reason: String| RunError::Config(format!("`start_from = \"{}\"`: {reason}", given.display()));
+    // The first attempt wrote down where exactly it found them: the run may have gone on since, or lie elsewhere from here.
+    let recorded = before.map(|before| before.checkpoint.as_path()).filter(|checkpoint| checkpoint.is_dir());
+    let given = recorded.unwrap_or(given);
     // `RUN/checkpoints/000200` names one checkpoint, `RUN` the newest.
     let of_checkpoint = given.parent().filter(|all| all.file_name().is_some_and(|n| n == name::CHECKPOINTS));
     let (run, update) = match of_checkpoint.and_then(Path::parent) {
@@ -719,6 +757,9 @@ fn start_from(
         }
         None => (given, None),
     };
+    if !run.is_dir() {
+        return Err(failed("there is no such folder".into()));
+    }
     let (checkpoint, state) = saved_state(run, update, progress).map_err(|e| failed(e.to_string()))?;
     let taken = live.load_nodes(&state.live, &checkpoint.files).map_err(|e| failed(e.to_string()))?;
     if taken.is_empty() {
@@ -737,7 +778,13 @@ fn start_from(
             before.checkpoint.display()
         )));
     }
-    tracing::info!("begins with `{}`: {}", folder.display(), start.nodes.keys().cloned().collect::<Vec<_>>().join(", "));
+    if update.is_none() && folder::result(run)?.is_none() {
+        warn(progress, &format!("`{}` is not finished: this run begins with what it had learned so far", run.display()));
+    }
+    let nodes: Vec<&str> = start.nodes.keys().map(String::as_str).collect();
+    let text = format!("begins with {} of `{}`", nodes.join(", "), folder.display());
+    tracing::info!("{text}");
+    progress.on(Event::Note(&text));
     Ok(start)
 }
 
@@ -754,7 +801,7 @@ fn saved_state(path: &Path, update: Option<u32>, progress: &mut dyn Progress) ->
             })?)
         }
         None => {
-            let (found, damaged) = checkpoint::newest(path, &all);
+            let (found, damaged) = checkpoint::newest(path, &all, &[]);
             damaged.iter().for_each(|damage| warn(progress, &format!("{damage}: this checkpoint cannot be used")));
             found
         }
@@ -780,8 +827,10 @@ pub(crate) fn restore(
     update: Option<u32>,
     progress: &mut dyn Progress,
 ) -> Result<(Live, usize, u32), RunError> {
+    let begun = folder::provenance(path)?;
     let (checkpoint, state) = saved_state(path, update, progress)?;
     let mut live = Live::build(plan, base)?;
+    same_tasks(path, &begun, &live)?;
     live.load(state.live, &checkpoint.files)?;
     Ok((live, state.phase, checkpoint.update))
 }

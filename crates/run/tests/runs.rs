@@ -104,7 +104,8 @@ fn fruits(place: &Place) -> BTreeMap<String, Vec<u8>> {
         let entry = entry.unwrap();
         files.insert(entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap());
     }
-    let (newest, damaged) = checkpoint::newest(&place.run, &place.run.join(name::CHECKPOINTS));
+    let (newest, damaged) =
+        checkpoint::newest(&place.run, &place.run.join(name::CHECKPOINTS), &[name::METRICS, name::EVALUATIONS]);
     assert!(damaged.is_empty(), "{damaged:?}");
     let newest = newest.unwrap();
     files.insert("update".into(), newest.update.to_le_bytes().to_vec());
@@ -390,19 +391,74 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before() {
     }
 }
 
+/// All files of a run, but the record of attempts and the lock.
+fn everything(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![place.run.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.ends_with(name::LOCK) {
+                files.insert(path.clone(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
+}
+
 #[test]
-fn without_any_usable_checkpoint_it_begins_anew_and_says_so() {
-    let (reference, _) = whole(RICH);
+fn without_any_usable_checkpoint_it_changes_nothing_and_says_so() {
     let place = place();
     go(&plan(RICH), &place, &mut Watch { stop_after: Some(5), ..Watch::default() }).unwrap();
     for (_, path) in checkpoint::list(&place.run.join(name::CHECKPOINTS)) {
         fs::write(path.join("state.json"), "{}").unwrap();
     }
+    let before = everything(&place);
+    let e = go(&plan(RICH), &place, &mut Watch::default()).unwrap_err();
+    assert!(e.to_string().contains("has no usable checkpoint") && e.to_string().contains("--fresh"), "{e}");
+    assert_eq!(e.exit_code(), 1);
+    assert!(everything(&place) == before);
+}
+
+/// Curves and clocks are no results: a run whose TensorBoard events were cleared away goes on, and can be measured.
+#[test]
+fn what_only_shows_how_it_went_is_not_needed_to_go_on() {
+    let (reference, _) = whole(RICH);
+    let place = place();
+    go(&plan(RICH), &place, &mut Watch { stop_after: Some(5), ..Watch::default() }).unwrap();
+    fs::remove_dir_all(place.run.join(name::TENSORBOARD)).unwrap();
+    fs::write(place.run.join(name::TIMING), "").unwrap();
     let mut watch = Watch::default();
+    measure(&plan(RICH), &place.run, &MeasureOptions::default(), &mut watch).unwrap();
     go(&plan(RICH), &place, &mut watch).unwrap();
-    assert_eq!(watch.resumed, None);
-    assert!(watch.warnings.iter().any(|w| w.contains("5 updates are lost")), "{:?}", watch.warnings);
-    same(&reference, &place);
+    assert!(watch.resumed.is_some());
+    assert_eq!(watch.warnings.iter().filter(|w| w.contains("it begins anew; no result depends on it")).count(), 2);
+    let results = |place: &Place| [name::METRICS, name::EVALUATIONS].map(|file| fs::read(place.run.join(file)).unwrap());
+    assert_eq!(results(&place), results(&reference));
+    assert!(!events(&place).is_empty());
+
+    // Results are needed.
+    fs::write(place.run.join(name::METRICS), "").unwrap();
+    let e = go(&plan(&RICH.replace("updates = 6", "updates = 7")), &place, &mut Watch::default()).unwrap_err();
+    assert!(e.to_string().contains("metrics.jsonl` has 0 bytes"), "{e}");
+    measure(&plan(RICH), &place.run, &MeasureOptions::default(), &mut ()).unwrap();
+}
+
+#[test]
+fn a_run_that_cannot_begin_leaves_the_old_one_where_it_is() {
+    let (place, _) = whole("updates = 2\n");
+    let before = everything(&place);
+    let fresh = |text: &str| {
+        let options = Options { fresh: true, ..options(&place, &Watch::default()) };
+        run(&plan(text), &options, &mut ()).unwrap_err().to_string()
+    };
+    assert!(fresh("evaluate = { splits = [\"tset\"] }\n").contains("no split `tset`"));
+    assert!(everything(&place) == before);
+    let own = format!("updates = 3\nstart_from = \"{}\"\n", place.run.display());
+    assert!(fresh(&own).contains("has no usable checkpoint"));
+    assert!(everything(&place) == before);
 }
 
 /// Cuts the power at the n-th operation.
@@ -564,6 +620,8 @@ fn a_start_that_cannot_be_had_is_refused() {
     let empty = tempfile::tempdir().unwrap();
     let e = says("", empty.path());
     assert!(e.contains("`start_from = ") && e.contains("has no usable checkpoint"), "{e}");
+    assert!(says("", Path::new("absent")).contains("there is no such folder"));
+    assert!(says("", Path::new("")).contains("there is no such folder"));
     let e = says("", &source.run.join("checkpoints/000009"));
     assert!(e.contains("has no usable checkpoint of update 9") && e.contains("there are: 2"), "{e}");
     let e = says("", &source.run.join("checkpoints/newest"));
@@ -575,9 +633,18 @@ fn a_start_that_cannot_be_had_is_refused() {
     let place = place();
     let text = format!("start_from = \"{}\"\nupdates = 4\ncheckpoint = {{ every = 4 }}\n", source.run.display());
     go(&plan(&text), &place, &mut Watch::default()).unwrap();
-    fs::remove_dir_all(place.run.join(name::CHECKPOINTS)).unwrap();
-    fs::remove_file(place.run.join(name::RESULT)).unwrap();
+    let reference = fruits(&place);
+    let killed = || {
+        fs::remove_dir_all(place.run.join(name::CHECKPOINTS)).unwrap();
+        fs::remove_file(place.run.join(name::RESULT)).unwrap();
+    };
+    killed();
+    // The run it began with has gone on; the checkpoint it began with is still there.
     go(&plan("updates = 3\n"), &source, &mut Watch::default()).unwrap();
+    go(&plan(&text), &place, &mut Watch::default()).unwrap();
+    assert!(fruits(&place) == reference);
+    killed();
+    fs::remove_dir_all(source.run.join("checkpoints/000002")).unwrap();
     let e = go(&plan(&text), &place, &mut Watch::default()).unwrap_err();
     assert!(e.to_string().contains("they have changed since"), "{e}");
 }
@@ -591,6 +658,8 @@ fn other_tasks_under_the_same_experiment_are_refused() {
     fs::write(&path, text).unwrap();
     let e = go(&plan("updates = 4\n"), &place, &mut Watch::default()).unwrap_err();
     assert!(e.to_string().contains("the environment's fingerprint was `doors-7` and is `doors-0`"), "{e}");
+    let e = measure(&plan("updates = 4\n"), &place.run, &MeasureOptions::default(), &mut ()).unwrap_err();
+    assert!(e.to_string().contains("was begun with other tasks"), "{e}");
 }
 
 #[test]
@@ -672,7 +741,7 @@ fn an_alarm_may_stop_the_run_after_a_checkpoint() {
     assert!(e.to_string().starts_with("alarm `malformed` after update 1: "), "{e}");
     assert!(e.to_string().contains("Try: clone an expert for longer"), "{e}");
     assert_eq!(folder::metrics(&place.run).unwrap()[0].metrics.get("alarm/malformed"), Some(1.0));
-    let (newest, _) = checkpoint::newest(&place.run, &place.run.join(name::CHECKPOINTS));
+    let (newest, _) = checkpoint::newest(&place.run, &place.run.join(name::CHECKPOINTS), &[name::METRICS, name::EVALUATIONS]);
     assert_eq!(newest.unwrap().update, 1);
     // alarms are said once a phase
     let warn = "updates = 3\nalarm.malformed = { at = 0.0 }\n";
@@ -770,7 +839,8 @@ fn a_full_disk_ends_the_run_and_a_little_space_goes_on() {
     let said = String::from_utf8_lossy(&full.stderr);
     assert_eq!(full.status.code(), Some(1), "{said}");
     assert!(said.contains("File too large") && said.contains("free some space"), "{said}");
-    let (newest, damaged) = checkpoint::newest(&place.run, &place.run.join(name::CHECKPOINTS));
+    let (newest, damaged) =
+        checkpoint::newest(&place.run, &place.run.join(name::CHECKPOINTS), &[name::METRICS, name::EVALUATIONS]);
     assert!(damaged.is_empty() && newest.is_some_and(|c| c.update > 0));
     let done = child("");
     assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));

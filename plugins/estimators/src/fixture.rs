@@ -2,6 +2,7 @@
 
 use ascribe_core::batch::NonFinite;
 use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
+use ascribe_core::signal::{Column, Scope, Signal};
 use ascribe_core::{AdvantageEstimator, Batch, End, Now};
 
 pub(crate) const WON: End = End::Terminated { success: true };
@@ -43,4 +44,16 @@ pub(crate) fn credit(estimator: &dyn AdvantageEstimator, batch: &Batch) -> Vec<f
     let credit = estimator.estimate(batch.group(0), &Now::default()).unwrap();
     credit.check(batch.group(0)).unwrap();
     credit.turns.into_iter().map(|a| a.unwrap()).collect()
+}
+
+/// The batch with values of its states: of the start, then after each turn.
+pub(crate) fn valued(batch: Batch, values: &[f32]) -> Batch {
+    signalled(batch, "value", Scope::State, values)
+}
+
+/// The batch with one more column.
+pub(crate) fn signalled(mut batch: Batch, name: &str, scope: Scope, numbers: &[f32]) -> Batch {
+    let signal = Signal { scope, provider: "test".into(), column: Column::full(numbers.to_vec()) };
+    batch.add_signal(name, signal).unwrap();
+    batch
 }

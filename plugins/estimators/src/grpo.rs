@@ -10,10 +10,12 @@
 //! return) are not trained and move no baseline.
 
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
 use ascribe_math::{Deviation, Singleton, Standardise, standardise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::outcome::{Mode, from_outcomes};
 
 /// `[estimator.grpo]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -28,17 +30,6 @@ pub struct Grpo {
     /// Where paper and verl differ: a group of one.
     #[serde(default)]
     pub mode: Mode,
-}
-
-/// What a group of one gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// 0: without siblings there is nothing to compare with.
-    #[default]
-    Paper,
-    /// Its raw outcome (verl: mean 0, standard deviation 1).
-    Official,
 }
 
 fn yes() -> bool {
@@ -64,22 +55,14 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            let tried: Vec<bool> = group.trajectories().map(|t| t.leaf().end != End::Untried).collect();
-            let outcomes = group.outcomes();
-            let mut advantage: Vec<f64> = outcomes.iter().zip(&tried).filter(|(_, t)| **t).map(|(r, _)| *r).collect();
-            standardise(
-                &mut advantage,
-                Standardise {
-                    scale: self.std.then_some((Deviation::Sample, *self.epsilon)),
-                    singleton: match self.mode {
-                        Mode::Paper => Singleton::Zero,
-                        Mode::Official => Singleton::Raw,
-                    },
+            let how = Standardise {
+                scale: self.std.then_some((Deviation::Sample, *self.epsilon)),
+                singleton: match self.mode {
+                    Mode::Paper => Singleton::Zero,
+                    Mode::Official => Singleton::Raw,
                 },
-            );
-            let mut of_tried = advantage.into_iter();
-            let per_leaf: Vec<Option<f64>> = tried.iter().map(|t| t.then(|| of_tried.next()).flatten()).collect();
-            Ok(Credit { turns: group.mean_over_some_leaves(&per_leaf), ..Credit::default() })
+            };
+            Ok(from_outcomes(group, |outcomes, _| standardise(outcomes, how)))
         }
     }
 }
@@ -88,6 +71,7 @@ plugin! {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, credit, turn};
+    use ascribe_core::End;
 
     fn grpo(std: bool, mode: Mode) -> Grpo {
         Grpo { std, mode, epsilon: verl_epsilon() }

@@ -5,12 +5,14 @@
 //! Williams 1992, "Simple statistical gradient-following algorithms" (REINFORCE). Reductions: `γ = 1` with a reward at
 //! the end alone gives every turn the outcome; `γ = 0` gives the turn's own reward.
 //! Edge cases: the future after any end is worth 0: this estimator knows no values, so a truncated path does not
-//! bootstrap.
+//! bootstrap. A turn that was not tried has no return: it is not trained and moves no mean.
 
 use ascribe_core::range::Unit;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::values::credit_of_tried;
 
 /// `[estimator.return-to-go]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -30,7 +32,8 @@ plugin! {
     impl AdvantageEstimator for ReturnToGo {
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             let reward = group.rewards();
-            Ok(Credit::per_turn(group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + *self.gamma * future)))
+            let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + *self.gamma * future);
+            Ok(credit_of_tried(returns.into_iter().zip(group.tried()).map(|(g, tried)| tried.then_some(g))))
         }
     }
 }
@@ -38,7 +41,7 @@ plugin! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{chain, chains, credit};
+    use crate::fixture::{WON, batch, chain, chains, credit, turn};
     use ascribe_core::{End, Limit};
     use proptest::prelude::*;
 
@@ -60,6 +63,14 @@ mod tests {
         let estimator = ReturnToGo { gamma: Unit::try_from(1.0).unwrap() };
         let cut = chains(&[(&[1.0, 2.0], End::Truncated(Limit::Turns))]);
         assert_eq!(credit(&estimator, &cut), [3.0, 2.0]);
+    }
+
+    #[test]
+    fn what_was_not_tried_has_no_return() {
+        let tree = batch(vec![turn(None, 1.0), turn(Some(0), 4.0), turn(Some(0), 9.0)], &[(1, WON), (2, End::Untried)]);
+        let estimator = ReturnToGo { gamma: Unit::try_from(0.5).unwrap() };
+        let credit = estimator.estimate(tree.group(0), &Now::default()).unwrap();
+        assert_eq!(credit.turns, [Some(3.0), Some(4.0), None]);
     }
 
     proptest! {

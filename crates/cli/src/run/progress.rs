@@ -14,12 +14,13 @@ pub(crate) trait Watcher: Progress {
     fn finish(&mut self);
 }
 
-/// Share of solved tasks, tokens per second.
+/// Share of solved tasks, tokens per second. What an expert played is the expert's.
 fn numbers(metrics: &Metrics, tokens_per_second: f64) -> String {
+    let who = if metrics.get("rollout/given_rate") == Some(1.0) { "expert solves" } else { "success" };
     let success = metrics.get("rollout/success_rate").map_or_else(|| "-".into(), |x| format!("{:.0} %", 100.0 * x));
     let speed =
         if tokens_per_second >= 1e4 { format!("{:.0}k", tokens_per_second / 1e3) } else { format!("{tokens_per_second:.0}") };
-    format!("success {success}, {speed} tokens/s")
+    format!("{who} {success}, {speed} tokens/s")
 }
 
 fn started(event: &Event<'_>) -> Option<String> {
@@ -83,6 +84,7 @@ impl Progress for Bars {
                 }
             }
             Event::Warning(text) => self.line(&format!("warning: {text}")),
+            Event::Note(text) => self.line(text),
             Event::Started { .. } | Event::Evaluated(_) | Event::Saved { .. } => {}
         }
     }
@@ -126,6 +128,7 @@ impl Progress for Lines {
                 }
             }
             Event::Warning(text) => complain(&format!("warning: {text}")),
+            Event::Note(text) => complain(text),
             _ => {}
         }
     }

@@ -1,0 +1,33 @@
+//! Credit from outcomes alone: one number per trajectory, the same for each of its turns.
+
+use ascribe_core::{Credit, End, Group};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a group of one gives, where paper and official code differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// 0: without siblings there is nothing to compare with.
+    #[default]
+    Paper,
+    /// Its raw outcome (verl: the baseline of a group of one is 0).
+    Official,
+}
+
+/// Turns the outcomes of the paths that were tried into advantages; a shared turn gets the mean over its leaves.
+///
+/// * `advantage(outcomes, lengths)` gets outcome and number of sampled tokens per path and makes the outcomes advantages.
+///
+/// Untried paths have no return: they are not trained and move no baseline.
+pub(crate) fn from_outcomes(group: Group<'_>, advantage: impl FnOnce(&mut [f64], &[usize])) -> Credit {
+    let tried: Vec<bool> = group.trajectories().map(|t| t.leaf().end != End::Untried).collect();
+    let of_tried = |(x, tried): (f64, &bool)| tried.then_some(x);
+    let mut numbers: Vec<f64> = group.outcomes().into_iter().zip(&tried).filter_map(of_tried).collect();
+    let sampled = |path: ascribe_core::batch::Trajectory<'_>| path.turns_up().map(|t| group.sampled_of(t).len()).sum::<usize>();
+    let lengths: Vec<usize> = group.trajectories().zip(&tried).filter(|(_, t)| **t).map(|(path, _)| sampled(path)).collect();
+    advantage(&mut numbers, &lengths);
+    let mut numbers = numbers.into_iter();
+    let per_leaf: Vec<Option<f64>> = tried.iter().map(|t| t.then(|| numbers.next()).flatten()).collect();
+    Credit { turns: group.mean_over_some_leaves(&per_leaf), ..Credit::default() }
+}

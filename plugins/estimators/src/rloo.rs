@@ -1,0 +1,88 @@
+//! Leave-one-out: a trajectory's outcome against the mean of its siblings, the same for each of its turns.
+//!
+//! `A_i = R_i − Σ_{j≠i} R_j / (G − 1)` for every turn of trajectory i; a shared turn gets the mean over its leaves.
+//!
+//! Ahmadian et al. 2024, "Back to Basics", arXiv 2402.14740, eq. 7; Kool et al. 2019. Official numbers from verl
+//! (`compute_rloo_outcome_advantage` and its vectorised form). Reductions: `G/(G − 1)` times GRPO without its division.
+//! Edge cases: equal outcomes give exactly 0. A group of one gives 0; with `mode = "official"` it keeps its raw outcome,
+//! as in verl's loop (verl's own vectorised form gives 0). Untried paths are not trained and move no baseline.
+
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_math::leave_one_out;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::{Mode, from_outcomes};
+
+/// `[estimator.rloo]`
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rloo {
+    /// Where paper and verl differ: a group of one.
+    #[serde(default)]
+    pub mode: Mode,
+}
+
+plugin! {
+    Estimator "rloo" {
+        summary: "A trajectory's outcome against the mean of the others in its group.",
+        source: "Ahmadian et al. 2024, Back to Basics, arXiv 2402.14740, eq. 7; verl compute_rloo_outcome_advantage",
+        when: "An unbiased group baseline, also for groups of two. Unlike GRPO it does not weigh easy and hard tasks alike.",
+        example: "",
+    }
+    impl AdvantageEstimator for Rloo {
+        fn needs(&self) -> Vec<Need> {
+            match self.mode {
+                Mode::Paper => vec![Need::GroupOfAtLeast(2)],
+                Mode::Official => Vec::new(),
+            }
+        }
+
+        fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
+            Ok(from_outcomes(group, |outcomes, _| match (&mut *outcomes, self.mode) {
+                ([alone], Mode::Paper) => *alone = 0.0,
+                (group, _) => leave_one_out(group),
+            }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{LOST, WON, batch, chains, credit, turn};
+    use ascribe_core::End;
+
+    const PAPER: Rloo = Rloo { mode: Mode::Paper };
+
+    #[test]
+    fn each_is_compared_with_the_others() {
+        let three = chains(&[(&[0.0, 1.0], WON), (&[0.0], LOST), (&[0.5], LOST)]);
+        assert_eq!(credit(&PAPER, &three), [0.75, 0.75, -0.75, 0.0]);
+    }
+
+    #[test]
+    fn equal_outcomes_give_exactly_zero() {
+        let same = chains(&[(&[0.1], LOST), (&[0.1], LOST), (&[0.1], LOST)]);
+        assert_eq!(credit(&PAPER, &same), [0.0; 3]);
+    }
+
+    #[test]
+    fn a_group_of_one_is_zero_or_raw() {
+        assert_eq!(credit(&PAPER, &chains(&[(&[2.0], WON)])), [0.0]);
+        assert_eq!(credit(&Rloo { mode: Mode::Official }, &chains(&[(&[2.0], WON)])), [2.0]);
+    }
+
+    #[test]
+    fn a_shared_turn_gets_the_mean_over_its_leaves() {
+        let tree = batch(vec![turn(None, 0.0), turn(Some(0), 1.0), turn(Some(0), 0.0)], &[(1, WON), (2, LOST)]);
+        assert_eq!(credit(&PAPER, &tree), [0.0, 1.0, -1.0]);
+    }
+
+    #[test]
+    fn what_was_not_tried_moves_no_baseline() {
+        let untried = chains(&[(&[1.0], WON), (&[0.0], LOST), (&[0.0], End::Untried)]);
+        let credit = PAPER.estimate(untried.group(0), &Now::default()).unwrap();
+        assert_eq!(credit.turns, [Some(1.0), Some(-1.0), None]);
+    }
+}
