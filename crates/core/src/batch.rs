@@ -575,6 +575,13 @@ impl<'a> Group<'a> {
     pub fn n_trajectories(self) -> usize {
         self.row.leaves.len()
     }
+    /// Why paths failed.
+    pub fn failures(self) -> impl Iterator<Item = &'a str> {
+        self.batch.leaves[self.row.aside_leaves.range()].iter().filter_map(|leaf| match &leaf.end {
+            End::Failed(reason) => Some(reason.as_str()),
+            _ => None,
+        })
+    }
     /// Number of paths that failed.
     pub fn n_failed(self) -> usize {
         self.row.aside_leaves.len()
@@ -820,6 +827,7 @@ pub(crate) mod tests {
         let batch = build(vec![group(turns, &[(0, End::Failed("crashed".into())), (2, WON)])]).unwrap();
         let g = batch.group(0);
         assert_eq!((g.n_turns(), g.n_trajectories(), g.n_failed()), (2, 1, 1));
+        assert_eq!(g.failures().count(), 1);
         assert_eq!(g.rewards(), [1.0, 1.0]);
         assert_eq!(g.outcomes(), [2.0]);
         assert_eq!(batch.turns.reward, [1.0, 1.0, 9.0]);

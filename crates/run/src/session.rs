@@ -200,7 +200,7 @@ struct Session<'a> {
     saved: Option<(usize, u32)>,
     /// Saved batches that may not have reached the disk.
     unsynced: Vec<PathBuf>,
-    /// Alarms that were said in this phase.
+    /// Alarms, and whatever else is said once in a phase, that were said in this one.
     said: BTreeSet<&'static str>,
 }
 
@@ -311,6 +311,10 @@ impl<'a> Session<'a> {
         self.state.phase_update += 1;
 
         let Trained { batch, credit, mut metrics, seconds } = trained;
+        let broken = batch.groups().find_map(|g| {
+            let reason = g.failures().next()?;
+            Some(format!("the first on task `{}`: {reason}", g.about().task_name))
+        });
         let every = self.settings.run.trajectories.0;
         if every > 0 && u64::from(self.state.update).is_multiple_of(every) {
             let all = self.folder.at(name::TRAJECTORIES);
@@ -331,6 +335,11 @@ impl<'a> Session<'a> {
             metrics: &metrics,
             tokens_per_second,
         });
+        if let Some(reason) = broken
+            && self.said.insert("broken")
+        {
+            warn(self.progress, &format!("update {}: an episode broke, {reason}", self.state.update));
+        }
         for alarm in rung.iter().filter(|alarm| self.said.insert(alarm.name)) {
             warn(self.progress, &format!("{}, update {}: {}", alarm.name, self.state.update, alarm.text));
         }

@@ -691,7 +691,14 @@ fn nothing_to_train_on_is_a_logged_no_op() {
 
 #[test]
 fn a_broken_task_fails_alone() {
-    let (place, _) = whole("updates = 3\nenvironment.doors = { broken = 1 }\n");
+    let (place, mut watch) = (place(), Watch::default());
+    go(&plan("updates = 3\nenvironment.doors = { broken = 1 }\n"), &place, &mut watch).unwrap();
+    assert_eq!(
+        watch.warnings.iter().filter(|w| w.contains("an episode broke, the first on task")).count(),
+        1,
+        "{:?}",
+        watch.warnings
+    );
     let lines = folder::metrics(&place.run).unwrap();
     assert!(lines.iter().any(|l| l.metrics.get("group/excluded") == Some(1.0)));
 }
