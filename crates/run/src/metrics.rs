@@ -49,7 +49,8 @@ pub(crate) fn of_rollout(batch: &Batch, weights: &BTreeMap<String, f64>, declare
 
     let returns = batch.groups().flat_map(|g| {
         let reward = g.rewards();
-        g.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + future)
+        let returns = g.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + future);
+        returns.into_iter().zip(g.tried()).filter_map(|(g, tried)| tried.then_some(g))
     });
     m.summarise("critic/returns", returns);
     for (name, signal) in &batch.signals {

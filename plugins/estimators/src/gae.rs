@@ -9,12 +9,11 @@
 //! calls without a gap between them share a slot and one loses its reward; here turns are turns.
 
 use ascribe_core::range::Unit;
-use ascribe_core::signal::Scope;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{VALUE, credit_of_tried, td_errors};
+use crate::values::{credit_of_tried, needs, td_errors};
 
 /// `[estimator.gae]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -35,7 +34,7 @@ plugin! {
     }
     impl AdvantageEstimator for Gae {
         fn needs(&self) -> Vec<Need> {
-            vec![Need::Signal(VALUE.into(), Scope::State)]
+            needs()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -15,7 +15,7 @@ use ascribe_math::{Deviation, Singleton, Standardise, standardise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Mode, from_outcomes};
+use crate::outcome::{Mode, from_outcomes, verl_epsilon, yes};
 
 /// `[estimator.grpo]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -32,13 +32,6 @@ pub struct Grpo {
     pub mode: Mode,
 }
 
-fn yes() -> bool {
-    true
-}
-fn verl_epsilon() -> NonNegative {
-    NonNegative::try_from(1e-6).expect("in range")
-}
-
 plugin! {
     Estimator "grpo" {
         summary: "A trajectory's outcome against the mean of its group, in standard deviations.",
@@ -48,10 +41,7 @@ plugin! {
     }
     impl AdvantageEstimator for Grpo {
         fn needs(&self) -> Vec<Need> {
-            match self.mode {
-                Mode::Paper => vec![Need::GroupOfAtLeast(2)],
-                Mode::Official => Vec::new(),
-            }
+            self.mode.needs()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

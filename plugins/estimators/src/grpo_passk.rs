@@ -15,7 +15,7 @@ use ascribe_math::{Deviation, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::from_outcomes;
+use crate::outcome::{from_outcomes, verl_epsilon, yes};
 
 /// `[estimator.grpo-passk]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -27,13 +27,6 @@ pub struct GrpoPassK {
     /// Added to the standard deviation, 0 or more. verl: 1e-6.
     #[serde(default = "verl_epsilon")]
     pub epsilon: NonNegative,
-}
-
-fn yes() -> bool {
-    true
-}
-fn verl_epsilon() -> NonNegative {
-    NonNegative::try_from(1e-6).expect("in range")
 }
 
 plugin! {

@@ -7,12 +7,11 @@
 //! value, `gae` with `λ = 1`. Edge cases: a path that was not tried gives its turns no future beyond the last one that was.
 
 use ascribe_core::range::{AtLeast, Unit};
-use ascribe_core::signal::Scope;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{VALUE, credit_of_tried, td_errors};
+use crate::values::{credit_of_tried, needs, td_errors};
 
 /// `[estimator.n-step]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -33,7 +32,7 @@ plugin! {
     }
     impl AdvantageEstimator for NStep {
         fn needs(&self) -> Vec<Need> {
-            vec![Need::Signal(VALUE.into(), Scope::State)]
+            needs()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

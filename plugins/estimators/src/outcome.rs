@@ -1,6 +1,7 @@
 //! Credit from outcomes alone: one number per trajectory, the same for each of its turns.
 
-use ascribe_core::{Credit, End, Group};
+use ascribe_core::range::NonNegative;
+use ascribe_core::{Credit, End, Group, Need};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,26 @@ pub enum Mode {
     Paper,
     /// Its raw outcome (verl: the baseline of a group of one is 0).
     Official,
+}
+
+impl Mode {
+    /// What an estimator of this mode needs: only official code has a word for a group of one.
+    pub(crate) fn needs(self) -> Vec<Need> {
+        match self {
+            Mode::Paper => vec![Need::GroupOfAtLeast(2)],
+            Mode::Official => Vec::new(),
+        }
+    }
+}
+
+/// Default of a key that is on.
+pub(crate) fn yes() -> bool {
+    true
+}
+
+/// What verl adds to a standard deviation.
+pub(crate) fn verl_epsilon() -> NonNegative {
+    NonNegative::try_from(1e-6).expect("1e-6 is at least 0")
 }
 
 /// Turns the outcomes of the paths that were tried into advantages; a shared turn gets the mean over its leaves.

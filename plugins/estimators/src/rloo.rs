@@ -32,10 +32,7 @@ plugin! {
     }
     impl AdvantageEstimator for Rloo {
         fn needs(&self) -> Vec<Need> {
-            match self.mode {
-                Mode::Paper => vec![Need::GroupOfAtLeast(2)],
-                Mode::Official => Vec::new(),
-            }
+            self.mode.needs()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -7,12 +7,11 @@
 //! the turn's own reward. Edge cases: a path that was not tried has no next state: its last turn is not trained.
 
 use ascribe_core::range::Unit;
-use ascribe_core::signal::Scope;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{VALUE, credit_of_tried, td_errors};
+use crate::values::{credit_of_tried, needs, td_errors};
 
 /// `[estimator.td]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -31,7 +30,7 @@ plugin! {
     }
     impl AdvantageEstimator for Td {
         fn needs(&self) -> Vec<Need> {
-            vec![Need::Signal(VALUE.into(), Scope::State)]
+            needs()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

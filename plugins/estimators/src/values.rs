@@ -1,9 +1,15 @@
 //! What estimators with a critic share: values of states, and where a path's future comes from.
 
-use ascribe_core::{Credit, End, Group};
+use ascribe_core::signal::Scope;
+use ascribe_core::{Credit, End, Group, Need};
 
 /// The column of state values.
-pub(crate) const VALUE: &str = "value";
+const VALUE: &str = "value";
+
+/// What an estimator with a critic needs.
+pub(crate) fn needs() -> Vec<Need> {
+    vec![Need::Signal(VALUE.into(), Scope::State)]
+}
 
 /// `δ_t = r_t + γ V(s_{t+1}) − V(s_t)` per turn, `[turns]`; `None` where the next state was not reached, because the turn
 /// was not tried. After a true end the next state is worth 0.
