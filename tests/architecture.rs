@@ -49,6 +49,7 @@ fn dependencies_run_one_way() {
         ("ascribe-nn", vec!["ascribe-core", "ascribe-math", "ascribe-pins"]),
         ("ascribe-run", vec!["ascribe-core", "ascribe-math"]),
         ("ascribe-tests", vec![]),
+        ("ascribe-golden", vec!["ascribe-core", "ascribe-math", "ascribe-estimators", "ascribe-transforms"]),
     ]);
     for plugin in PLUGINS {
         allowed.insert(plugin, vec!["ascribe-core", "ascribe-math"]);

@@ -45,15 +45,19 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            let how = Standardise {
-                scale: self.std.then_some((Deviation::Sample, *self.epsilon)),
-                singleton: match self.mode {
-                    Mode::Paper => Singleton::Zero,
-                    Mode::Official => Singleton::Raw,
-                },
-            };
-            Ok(from_outcomes(group, |outcomes, _| standardise(outcomes, how)))
+            Ok(from_outcomes(group, |outcomes, _| self.advantages(outcomes)))
         }
+    }
+}
+
+impl Grpo {
+    /// Outcomes of one group become advantages in place, `[paths]`.
+    pub fn advantages(&self, outcomes: &mut [f64]) {
+        let singleton = match self.mode {
+            Mode::Paper => Singleton::Zero,
+            Mode::Official => Singleton::Raw,
+        };
+        standardise(outcomes, Standardise { scale: self.std.then_some((Deviation::Sample, *self.epsilon)), singleton });
     }
 }
 

@@ -42,20 +42,25 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            Ok(from_outcomes(group, |outcomes, _| {
-                let best = (0..outcomes.len()).max_by(|a, b| outcomes[*a].total_cmp(&outcomes[*b]).then(b.cmp(a)));
-                let others = (0..outcomes.len()).filter(|i| Some(*i) != best).map(|i| outcomes[i]);
-                let (Some(best), Some(second)) = (best, others.max_by(f64::total_cmp)) else {
-                    outcomes.fill(0.0);
-                    return;
-                };
-                let divisor = if self.std { moments(outcomes).deviation(Deviation::Sample) + *self.epsilon } else { 1.0 };
-                let lead = outcomes[best] - second;
-                outcomes.fill(0.0);
-                if lead > 0.0 {
-                    outcomes[best] = lead / divisor;
-                }
-            }))
+            Ok(from_outcomes(group, |outcomes, _| self.advantages(outcomes)))
+        }
+    }
+}
+
+impl GrpoPassK {
+    /// Outcomes of one group become advantages in place, `[paths]`.
+    pub fn advantages(&self, outcomes: &mut [f64]) {
+        let best = (0..outcomes.len()).max_by(|a, b| outcomes[*a].total_cmp(&outcomes[*b]).then(b.cmp(a)));
+        let others = (0..outcomes.len()).filter(|i| Some(*i) != best).map(|i| outcomes[i]);
+        let (Some(best), Some(second)) = (best, others.max_by(f64::total_cmp)) else {
+            outcomes.fill(0.0);
+            return;
+        };
+        let divisor = if self.std { moments(outcomes).deviation(Deviation::Sample) + *self.epsilon } else { 1.0 };
+        let lead = outcomes[best] - second;
+        outcomes.fill(0.0);
+        if lead > 0.0 {
+            outcomes[best] = lead / divisor;
         }
     }
 }

@@ -38,12 +38,19 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            Ok(from_outcomes(group, |outcomes, lengths| {
-                let alone = outcomes.len() == 1 && self.mode == Mode::Official;
-                let baseline = if alone { Some(0.0) } else { length_weighted_mean(outcomes, lengths) };
-                outcomes.iter_mut().for_each(|r| *r = baseline.map_or(0.0, |b| *r - b));
-            }))
+            Ok(from_outcomes(group, |outcomes, lengths| self.advantages(outcomes, lengths)))
         }
+    }
+}
+
+impl Opo {
+    /// Outcomes of one group become advantages in place.
+    ///
+    /// * `outcomes`, `lengths`: `[paths]`; lengths in sampled tokens.
+    pub fn advantages(&self, outcomes: &mut [f64], lengths: &[usize]) {
+        let alone = outcomes.len() == 1 && self.mode == Mode::Official;
+        let baseline = if alone { Some(0.0) } else { length_weighted_mean(outcomes, lengths) };
+        outcomes.iter_mut().for_each(|r| *r = baseline.map_or(0.0, |b| *r - b));
     }
 }
 

@@ -36,10 +36,17 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            Ok(from_outcomes(group, |outcomes, _| match (&mut *outcomes, self.mode) {
-                ([alone], Mode::Paper) => *alone = 0.0,
-                (group, _) => leave_one_out(group),
-            }))
+            Ok(from_outcomes(group, |outcomes, _| self.advantages(outcomes)))
+        }
+    }
+}
+
+impl Rloo {
+    /// Outcomes of one group become advantages in place, `[paths]`.
+    pub fn advantages(&self, outcomes: &mut [f64]) {
+        match (outcomes, self.mode) {
+            ([alone], Mode::Paper) => *alone = 0.0,
+            (group, _) => leave_one_out(group),
         }
     }
 }

@@ -1,0 +1,4 @@
+//! Readers, by family of methods.
+
+pub mod outcomes;
+pub mod rederived;
