@@ -110,6 +110,10 @@ pub struct SampledTokens {
     pub entropy: Column,
     /// Allowed token ids, an index into [`Batch::supports`] plus 1; 0 where all were allowed.
     pub support: Vec<u32>,
+    /// The part of its turn's [`Turns::env_reward`] that the environment gave to this token.
+    pub env_reward: Vec<f32>,
+    /// The part of its turn's [`Turns::reward`] that lies on this token; see [`Group::token_rewards`].
+    pub reward: Vec<f32>,
 }
 
 /// What is kept of a turn for people, parsers and critics.
@@ -205,6 +209,7 @@ impl Batch {
             batch.push_group(group, non_finite)?;
         }
         batch.turns.reward.clone_from(&batch.turns.env_reward);
+        batch.sampled.reward.clone_from(&batch.sampled.env_reward);
         Ok(batch)
     }
 
@@ -282,6 +287,11 @@ impl Batch {
                 None => index(self.supports.insert_full(allowed.clone()).0) + 1,
             });
             self.sampled.support.push(support);
+            self.sampled.env_reward.push(0.0);
+        }
+        for (at, reward) in &turn.token_rewards {
+            let i = turn.action.at.binary_search(at).expect("checked: a reward lies on a sampled token");
+            self.sampled.env_reward[first + i] += reward;
         }
         let agent = self.agents.get_index_of(&*turn.agent).unwrap_or_else(|| self.agents.insert_full(turn.agent.to_string()).0);
         let token_reward: f64 = turn.token_rewards.iter().map(|(_, r)| f64::from(*r)).sum();
@@ -378,9 +388,11 @@ impl Batch {
     /// If a column does not exist or lies on states.
     pub fn combine_rewards(&mut self, weights: &BTreeMap<String, f64>) -> Result<(), String> {
         let mut total = vec![0.0f64; self.turns.parent.len()];
+        let mut on_tokens = vec![0.0f64; self.sampled.at.len()];
         for (name, weight) in weights {
             if name == "env" {
                 total.iter_mut().zip(&self.turns.env_reward).for_each(|(t, r)| *t += weight * f64::from(*r));
+                on_tokens.iter_mut().zip(&self.sampled.env_reward).for_each(|(t, r)| *t += weight * f64::from(*r));
                 continue;
             }
             let signal = self.signals.get(name).ok_or_else(|| {
@@ -394,6 +406,9 @@ impl Batch {
                     }
                 }
                 Scope::Token => {
+                    for (i, on_token) in on_tokens.iter_mut().enumerate() {
+                        *on_token += weight * f64::from(signal.column.get(i).unwrap_or(0.0));
+                    }
                     for (t, sum) in total.iter_mut().enumerate() {
                         let tokens = self.turns.sampled[t].range().filter_map(|i| signal.column.get(i));
                         *sum += weight * tokens.map(f64::from).sum::<f64>();
@@ -405,6 +420,7 @@ impl Batch {
             }
         }
         self.turns.reward = total.into_iter().map(|x| x as f32).collect();
+        self.sampled.reward = on_tokens.into_iter().map(|x| x as f32).collect();
         Ok(())
     }
 
@@ -589,6 +605,20 @@ impl<'a> Group<'a> {
     /// Reward of each turn: the weighted sum of reward columns.
     pub fn rewards(self) -> &'a [f32] {
         &self.batch.turns.reward[self.rows()]
+    }
+    /// Reward of each sampled token: what lies on it, and on a turn's last one what is left of the turn's reward. Over a
+    /// turn they sum to [`Group::rewards`]; the reward of a turn without sampled tokens has no token to lie on.
+    /// `[sampled tokens]`.
+    pub fn token_rewards(self) -> Vec<f32> {
+        let mut out = self.batch.sampled.reward[self.sampled()].to_vec();
+        for (t, reward) in self.rewards().iter().enumerate() {
+            let tokens = &mut out[self.sampled_of(t)];
+            let on_tokens: f64 = tokens.iter().copied().map(f64::from).sum();
+            if let Some(last) = tokens.last_mut() {
+                *last = (f64::from(*last) + f64::from(*reward) - on_tokens) as f32;
+            }
+        }
+        out
     }
     /// Interned observation before each turn.
     pub fn observations(self) -> &'a [KeyId] {
@@ -862,8 +892,11 @@ pub(crate) mod tests {
         let error = build(vec![group(vec![t.clone()], &[(0, WON)])]).unwrap_err();
         assert!(error.to_string().contains("turn 0: a reward lies on token 1 of the action, which was not sampled"), "{error}");
         t.token_rewards = vec![(0, 1.0)];
+        let batch = build(vec![group(vec![t.clone()], &[(0, WON)])]).unwrap();
+        assert_eq!((batch.group(0).outcomes(), batch.group(0).token_rewards()), (vec![1.0], vec![1.0]));
+        (t.reward, t.action) = (0.5, Action::given(vec![5, 5]));
         let batch = build(vec![group(vec![t], &[(0, WON)])]).unwrap();
-        assert_eq!(batch.group(0).outcomes(), [1.0]);
+        assert_eq!((batch.group(0).outcomes(), batch.group(0).token_rewards()), (vec![1.5], vec![1.0, 0.5]));
     }
 
     #[test]
@@ -926,6 +959,8 @@ pub(crate) mod tests {
         let weights = |w: &[(&str, f64)]| w.iter().map(|(n, x)| (n.to_string(), *x)).collect::<BTreeMap<_, _>>();
         batch.combine_rewards(&weights(&[("env", 1.0), ("progress", 0.5), ("kl", -1.0)])).unwrap();
         assert_eq!(batch.turns.reward, [1.75, -1.0]);
+        // 2 + ½ on the last token, −kl on each
+        assert_eq!(batch.group(0).token_rewards(), [-0.5, 2.25, -1.0]);
         let error = batch.combine_rewards(&weights(&[("progres", 1.0)])).unwrap_err();
         assert_eq!(error, "`reward.progres`: no such column; there are: env, kl, progress");
     }

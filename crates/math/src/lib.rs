@@ -9,7 +9,7 @@ pub mod spread;
 
 pub use baseline::{leave_one_out, length_weighted_mean};
 pub use returns::{gae, n_step, returns};
-pub use spread::{Deviation, Moments, Singleton, Standardise, is_constant, moments, standardise};
+pub use spread::{Deviation, Moments, Singleton, Standardise, explained_variance, is_constant, moments, standardise, whiten};
 
 /// `f32` or `f64`.
 pub trait Float: num_traits::Float + num_traits::AsPrimitive<f64> + 'static {

@@ -99,6 +99,40 @@ pub fn standardise<T: Float>(x: &mut [T], how: Standardise) {
     x.iter_mut().for_each(|v| *v = T::of(((*v).as_() - m.mean) / divisor));
 }
 
+/// `x ← (x − mean) / √(var + ε)` in place, `[n]`; equal values, and a single one, become exactly 0.
+///
+/// Returns the mean and the variance. verl's `masked_whiten` on the values that its mask keeps: sums are divided by
+/// `n + 1e-8`, then the variance is made unbiased by `n/(n − 1)`; its ε is 1e-8.
+pub fn whiten<T: Float>(x: &mut [T], epsilon: f64) -> (f64, f64) {
+    const COUNT_EPSILON: f64 = 1e-8;
+    if is_constant(x) {
+        let value = x.first().map_or(0.0, |v| (*v).as_());
+        x.fill(T::zero());
+        return (value, 0.0);
+    }
+    let n = x.len() as f64;
+    let mean = x.iter().map(|v| (*v).as_()).sum::<f64>() / (n + COUNT_EPSILON);
+    let squares: f64 = x.iter().map(|v| ((*v).as_() - mean).powi(2)).sum();
+    let variance = squares / (n + COUNT_EPSILON) * (n / (n - 1.0));
+    let scale = 1.0 / (variance + epsilon).sqrt();
+    x.iter_mut().for_each(|v| *v = T::of(((*v).as_() - mean) * scale));
+    (mean, variance)
+}
+
+/// `1 − Var(target − predicted) / Var(target)` with sample variances: 1 is perfect, 0 no better than the mean, below 0
+/// worse. `None` where the targets do not vary.
+///
+/// * `predicted`, `target`: `[n]`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn explained_variance<T: Float>(predicted: &[T], target: &[T]) -> Option<f64> {
+    assert_eq!(predicted.len(), target.len(), "one prediction per target");
+    let of_targets = moments(target).squares;
+    let error: Vec<f64> = predicted.iter().zip(target).map(|(p, t)| (*t).as_() - (*p).as_()).collect();
+    (of_targets > 0.0).then(|| 1.0 - moments(&error).squares / of_targets)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,5 +198,19 @@ mod tests {
             prop_assert!(m.mean.abs() < 1e-9);
             prop_assert!(is_constant(&x) || (m.deviation(Deviation::Sample) - 1.0).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn whitening_and_explained_variance_by_hand() {
+        // 1, 1, −2: mean 0, sample variance 3
+        let mut x = [1.0f64, 1.0, -2.0];
+        let (mean, variance) = whiten(&mut x, 1e-8);
+        assert!(mean.abs() < 1e-7 && (variance - 3.0).abs() < 1e-7 && (x[2] + 2.0 / 3f64.sqrt()).abs() < 1e-7, "{x:?}");
+        let mut same = [0.1f32; 7];
+        whiten(&mut same, 1e-8);
+        assert_eq!(same, [0.0; 7]);
+        assert_eq!(explained_variance(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), Some(1.0));
+        assert_eq!(explained_variance(&[2.0, 2.0, 2.0], &[1.0, 2.0, 3.0]), Some(0.0));
+        assert_eq!(explained_variance(&[1.0, 2.0], &[0.5, 0.5]), None);
     }
 }

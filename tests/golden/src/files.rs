@@ -15,15 +15,18 @@ use Entry::{Pending, Read};
 
 /// Every golden file that is known.
 pub const FILES: &[(&str, Entry)] = &[
-    ("gae_token", Pending("porting")),
-    ("masked_whiten_verl", Pending("porting")),
-    ("methods_rederived", Pending("porting")),
-    ("nstep_td", Pending("porting")),
-    ("returns_to_go", Pending("porting")),
+    ("gae_token", Read(F64, readers::returns::gae_token)),
+    ("gae_turn", Read(F64, readers::returns::gae_turn)),
+    ("gae_verl", Read(F32, readers::returns::gae_verl)),
     ("grpo_passk_verl", Read(F32, readers::outcomes::grpo_passk)),
     ("grpo_verl", Read(F32, readers::outcomes::grpo)),
     ("igpo_info_gain", Pending("the critic `info-gain`")),
+    ("masked_whiten_verl", Read(F32, readers::returns::masked_whiten)),
+    ("methods_rederived", Pending("porting")),
+    ("nstep_td", Read(F64, readers::returns::nstep_td)),
     ("opo_verl", Read(F32, readers::outcomes::opo)),
+    ("outcome_rewards", Read(F64, readers::returns::outcome_rewards)),
+    ("returns_to_go", Read(F64, readers::returns::returns_to_go)),
     ("rloo_vectorized_verl", Read(F32, readers::outcomes::rloo_vectorized)),
     ("rloo_verl", Read(F32, readers::outcomes::rloo)),
     ("spa_progress_estimator", Pending("the critic `spa-progress`")),
