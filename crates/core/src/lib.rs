@@ -27,6 +27,7 @@ pub mod now;
 pub mod objective;
 pub mod play;
 pub mod policy;
+pub mod preset;
 pub mod range;
 pub mod registry;
 pub mod rollout;
@@ -43,6 +44,8 @@ pub mod trie;
 pub use inventory;
 #[doc(hidden)]
 pub use schemars;
+#[doc(hidden)]
+pub use serde_json;
 
 pub use batch::{Batch, Group, States, Trajectory};
 pub use build::{BuildContext, BuildError};

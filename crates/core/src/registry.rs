@@ -8,6 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::preset::PresetOf;
+
 /// What a plugin is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -79,12 +81,31 @@ pub struct Plugin {
     /// The body of its table in TOML: documentation, and the good values that a broken file is repaired with to find
     /// the next mistake.
     pub example: &'static str,
+    /// Formula, citation, reductions, edge cases: the documentation of the module it stands in; may be empty.
+    pub doc: &'static str,
+    /// What it is a preset of, if it is one.
+    pub preset: Option<PresetOf>,
     /// The crate that brings it.
     pub krate: &'static str,
     /// Its configuration's schema.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 inventory::collect!(Plugin);
+
+/// The documentation at the head of a module's text: its leading lines that begin with `//!`, as they stand.
+pub const fn module_doc(text: &str) -> &str {
+    let bytes = text.as_bytes();
+    let mut line = 0;
+    while line + 3 <= bytes.len() && bytes[line] == b'/' && bytes[line + 1] == b'/' && bytes[line + 2] == b'!' {
+        while line < bytes.len() && bytes[line] != b'\n' {
+            line += 1;
+        }
+        if line < bytes.len() {
+            line += 1;
+        }
+    }
+    text.split_at(line).0
+}
 
 /// All plugins of a kind, by name.
 pub fn plugins(kind: Kind) -> Vec<&'static Plugin> {
@@ -109,6 +130,7 @@ pub fn plugin(kind: Kind, name: &str) -> Option<&'static Plugin> {
 ///         source: "",
 ///         when: "In an example.",
 ///         example: "",
+///         module: "half.rs", // this file, whose documentation `explain` shows; may be left out
 ///     }
 ///     impl AdvantageEstimator for Half { /* … */ }
 /// }
@@ -120,7 +142,8 @@ macro_rules! plugin {
             summary: $summary:literal,
             source: $source:literal,
             when: $when:literal,
-            example: $example:literal $(,)?
+            example: $example:literal
+            $(, module: $module:literal)? $(,)?
         }
         impl $trait:ident for $type:ident { $($body:tt)* }
     ) => {
@@ -132,6 +155,8 @@ macro_rules! plugin {
                 source: $source,
                 when: $when,
                 example: $example,
+                doc: $crate::registry::module_doc(concat!("", $(include_str!($module))?)),
+                preset: None,
                 krate: ::std::env!("CARGO_PKG_NAME"),
                 schema: |generator| <$type as $crate::schemars::JsonSchema>::json_schema(generator),
             }

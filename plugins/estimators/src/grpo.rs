@@ -10,7 +10,7 @@
 //! return) are not trained and move no baseline.
 
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin, preset};
 use ascribe_math::{Deviation, Singleton, Standardise, standardise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,27 @@ impl Grpo {
         };
         standardise(outcomes, Standardise { scale: self.std.then_some((Deviation::Sample, *self.epsilon)), singleton });
     }
+}
+
+preset! {
+    Estimator "dr-grpo" is "grpo", Grpo as DrGrpo { std: false }
+    summary: "A trajectory's outcome against the mean of its group, not divided by the group's spread.",
+    source: "Liu et al. 2025, Understanding R1-Zero-Like Training (Dr. GRPO), arXiv 2503.20783; verl norm_adv_by_std_in_grpo = False",
+    when: "Instead of `grpo` where groups of other difficulty should not weigh alike; with the objective's `aggregation = \"seq-mean-token-sum-norm\"`, which is the other half of Dr. GRPO.",
+}
+
+preset! {
+    Estimator "reinforce-plus-plus-baseline" is "grpo", Grpo as ReinforcePlusPlusBaseline { std: false, mode: "official" }
+    summary: "REINFORCE++ with a baseline: outcomes centred on their group; `whiten` after it scales them over the batch.",
+    source: "Hu et al. 2025, REINFORCE++, arXiv 2501.03262; verl compute_reinforce_plus_plus_baseline_outcome_advantage",
+    when: "With `[[transform]] whiten = {}`, which is its second half: one scale for the batch, so that groups that nearly agree are not blown up.",
+}
+
+preset! {
+    Estimator "gpg" is "grpo", Grpo as Gpg { std: false, mode: "official" }
+    summary: "Group policy gradient: outcomes centred on their group; the transform `gpg` after it makes up for groups without signal.",
+    source: "Chu et al. 2025, GPG, arXiv 2504.02546; verl compute_gpg_outcome_advantage",
+    when: "With `[[transform]] gpg = {}`, which is its second half, and many outcomes of 0.",
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ mod rloo;
 mod td;
 mod values;
 
-pub use gae::Gae;
-pub use grpo::Grpo;
+pub use gae::{Gae, StepPo, TurnPpo};
+pub use grpo::{DrGrpo, Gpg, Grpo, ReinforcePlusPlusBaseline};
 pub use grpo_passk::GrpoPassK;
 pub use n_step::NStep;
 pub use opo::Opo;
@@ -22,3 +22,4 @@ pub use outcome::Mode;
 pub use return_to_go::ReturnToGo;
 pub use rloo::Rloo;
 pub use td::Td;
+pub use values::Step;

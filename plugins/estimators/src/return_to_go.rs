@@ -1,6 +1,6 @@
-//! The discounted return from each turn on, without a baseline.
+//! The discounted return from each turn or token on, without a baseline.
 //!
-//! `A_t = r_t + γ A_{t+1}`; at a branch, the mean over the children.
+//! `A_t = r_t + γ A_{t+1}`, one step per turn, or per sampled token; at a branch, the mean over the children.
 //!
 //! Williams 1992, "Simple statistical gradient-following algorithms" (REINFORCE). Reductions: `γ = 1` with a reward at
 //! the end alone gives every turn the outcome; `γ = 0` gives the turn's own reward.
@@ -12,25 +12,32 @@ use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Now, plugin
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::credit_of_tried;
+use crate::values::{Step, credit_of_tokens, credit_of_tried, fold_tokens};
 
 /// `[estimator.return-to-go]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReturnToGo {
-    /// Discount per turn, in 0..=1.
+    /// Discount per step, in 0..=1.
     pub gamma: Unit,
+    /// What one step is.
+    #[serde(default)]
+    pub unit: Step,
 }
 
 plugin! {
     Estimator "return-to-go" {
-        summary: "The discounted return from each turn on, without a baseline.",
+        summary: "The discounted return from each turn or token on, without a baseline.",
         source: "Williams 1992, Simple statistical gradient-following algorithms for connectionist reinforcement learning",
         when: "As the unbiased, noisy yardstick beside an estimator with a baseline; with dense rewards.",
         example: "gamma = 1.0",
     }
     impl AdvantageEstimator for ReturnToGo {
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
+            if self.unit == Step::Token {
+                let returns = |_, reward: f64, future: f64| (reward + *self.gamma * future, reward + *self.gamma * future);
+                return Ok(credit_of_tokens(group, fold_tokens(group, |_, _| 0.0, returns)));
+            }
             let reward = group.rewards();
             let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + *self.gamma * future);
             Ok(credit_of_tried(returns.into_iter().zip(group.tried()).map(|(g, tried)| tried.then_some(g))))
@@ -46,7 +53,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(gamma: f64, rewards: &[f32], want: &[f32]) {
-        let estimator = ReturnToGo { gamma: Unit::try_from(gamma).unwrap() };
+        let estimator = ReturnToGo { gamma: Unit::try_from(gamma).unwrap(), unit: Step::Turn };
         assert_eq!(credit(&estimator, &chain(rewards)), want);
     }
 
@@ -60,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_truncated_path_is_worth_what_it_earned() {
-        let estimator = ReturnToGo { gamma: Unit::try_from(1.0).unwrap() };
+        let estimator = ReturnToGo { gamma: Unit::try_from(1.0).unwrap(), unit: Step::Turn };
         let cut = chains(&[(&[1.0, 2.0], End::Truncated(Limit::Turns))]);
         assert_eq!(credit(&estimator, &cut), [3.0, 2.0]);
     }
@@ -68,7 +75,7 @@ mod tests {
     #[test]
     fn what_was_not_tried_has_no_return() {
         let tree = batch(vec![turn(None, 1.0), turn(Some(0), 4.0), turn(Some(0), 9.0)], &[(1, WON), (2, End::Untried)]);
-        let estimator = ReturnToGo { gamma: Unit::try_from(0.5).unwrap() };
+        let estimator = ReturnToGo { gamma: Unit::try_from(0.5).unwrap(), unit: Step::Turn };
         let credit = estimator.estimate(tree.group(0), &Now::default()).unwrap();
         assert_eq!(credit.turns, [Some(3.0), Some(4.0), None]);
     }
@@ -78,7 +85,7 @@ mod tests {
         fn undiscounted_it_is_the_suffix_sum(r in prop::collection::vec(-8i8..8, 1..20)) {
             let rewards: Vec<f32> = r.iter().map(|x| f32::from(*x)).collect();
             let want: Vec<f32> = (0..rewards.len()).map(|t| rewards[t..].iter().sum()).collect();
-            let estimator = ReturnToGo { gamma: Unit::try_from(1.0).unwrap() };
+            let estimator = ReturnToGo { gamma: Unit::try_from(1.0).unwrap(), unit: Step::Turn };
             prop_assert_eq!(credit(&estimator, &chain(&rewards)), want);
         }
     }

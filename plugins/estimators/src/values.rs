@@ -1,14 +1,97 @@
-//! What estimators with a critic share: values of states, and where a path's future comes from.
+//! What estimators with a critic share: values of states and tokens, and where a path's future comes from.
 
 use ascribe_core::signal::Scope;
 use ascribe_core::{Credit, End, Group, Need};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// The column of state values.
 const VALUE: &str = "value";
+/// The column of values before each sampled token.
+pub(crate) const TOKEN_VALUE: &str = "token_value";
+
+/// What one step of time is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// A turn: one decision of the agent, however long.
+    #[default]
+    Turn,
+    /// A sampled token: what the environment says takes no time.
+    Token,
+}
+
+impl Step {
+    /// What an estimator with a critic needs. With tokens, the value of the last state stands for the future where a limit
+    /// cut the path.
+    pub(crate) fn needs(self) -> Vec<Need> {
+        match self {
+            Step::Turn => needs(),
+            Step::Token => [needs(), vec![Need::Signal(TOKEN_VALUE.into(), Scope::Token)]].concat(),
+        }
+    }
+}
 
 /// What an estimator with a critic needs.
 pub(crate) fn needs() -> Vec<Need> {
     vec![Need::Signal(VALUE.into(), Scope::State)]
+}
+
+/// The value before each sampled token, `[sampled tokens]`.
+///
+/// # Panics
+/// If it has gaps: a provider fills the groups it judges.
+pub(crate) fn token_values(group: Group<'_>) -> Vec<f32> {
+    group.token_signal(TOKEN_VALUE).map(|v| v.expect("a provider fills the groups it judges")).collect()
+}
+
+/// What the state after turn `t` is worth where a path ends there: 0 after a true end, its value where a limit cut it.
+pub(crate) fn value_at_end(group: Group<'_>, t: usize, end: &End) -> f64 {
+    if end.bootstraps() { group.state_signal(VALUE).after(t) } else { 0.0 }
+}
+
+/// Backward over the sampled tokens of a forest, `[sampled tokens]`; `None` for tokens of turns that were not tried.
+///
+/// * `leaf(turn, end)`: what is carried into a path's last token.
+/// * `step(token, reward, carried)`: a token's advantage, and what it carries to the token before it.
+///
+/// At a branch the mean over the children that were tried is carried. A turn without sampled tokens takes no time: its
+/// reward is added to that of the token before it.
+pub(crate) fn fold_tokens(
+    group: Group<'_>,
+    leaf: impl Fn(usize, &End) -> f64,
+    mut step: impl FnMut(usize, f64, f64) -> (f64, f64),
+) -> Vec<Option<f32>> {
+    let (n, tried, rewards, of_turn) = (group.n_turns(), group.tried(), group.token_rewards(), group.rewards());
+    let mut out = vec![None; rewards.len()];
+    // Per turn: what its children carry, their rewards that wait for a token, and how many of them were tried.
+    let (mut carried, mut waiting, mut children) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+    (0..n).filter(|t| tried[*t]).filter_map(|t| group.parent(t)).for_each(|p| children[p] += 1.0);
+    for t in (0..n).rev().filter(|t| tried[*t]) {
+        if let Some(end) = group.end(t).filter(|_| group.n_children(t) == 0) {
+            carried[t] = leaf(t, end);
+        }
+        let (mut carry, mut late) = (carried[t], waiting[t]);
+        let tokens = group.sampled_of(t);
+        if tokens.is_empty() {
+            late += f64::from(of_turn[t]);
+        }
+        for i in tokens.rev() {
+            let (advantage, next) = step(i, f64::from(rewards[i]) + late, carry);
+            out[i] = Some(advantage as f32);
+            (carry, late) = (next, 0.0);
+        }
+        if let Some(p) = group.parent(t) {
+            carried[p] += carry / children[p];
+            waiting[p] += late / children[p];
+        }
+    }
+    out
+}
+
+/// Credit per sampled token; what has no number is not trained.
+pub(crate) fn credit_of_tokens(group: Group<'_>, tokens: Vec<Option<f32>>) -> Credit {
+    Credit { turns: vec![None; group.n_turns()], tokens, ..Credit::default() }
 }
 
 /// `δ_t = r_t + γ V(s_{t+1}) − V(s_t)` per turn, `[turns]`; `None` where the next state was not reached, because the turn
