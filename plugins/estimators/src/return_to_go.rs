@@ -3,12 +3,14 @@
 //! `A_t = r_t + γ A_{t+1}`, one step per turn, or per sampled token; at a branch, the mean over the children.
 //!
 //! Williams 1992, "Simple statistical gradient-following algorithms" (REINFORCE). Reductions: `γ = 1` with a reward at
-//! the end alone gives every turn the outcome; `γ = 0` gives the turn's own reward.
+//! the end alone gives every turn the outcome; `γ = 0` gives the turn's own reward. Preset: `reinforce-plus-plus` (arXiv
+//! 2501.03262), whose numbers are those of verl's `compute_reinforce_plus_plus_outcome_advantage` before it whitens; tokens
+//! that were not sampled are stepped over there as here.
 //! Edge cases: the future after any end is worth 0: this estimator knows no values, so a truncated path does not
 //! bootstrap. A turn that was not tried has no return: it is not trained and moves no mean.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Now, plugin, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,13 @@ plugin! {
             Ok(credit_of_tried(returns.into_iter().zip(group.tried()).map(|(g, tried)| tried.then_some(g))))
         }
     }
+}
+
+preset! {
+    Estimator "reinforce-plus-plus" is "return-to-go", ReturnToGo as ReinforcePlusPlus { gamma: 1.0, unit: "token" }
+    summary: "REINFORCE++: the return from each sampled token on; `whiten` after it scales it over the batch.",
+    source: "Hu et al. 2025, REINFORCE++, arXiv 2501.03262; verl compute_reinforce_plus_plus_outcome_advantage",
+    when: "Without a critic and without groups, with `[[transform]] whiten = {}`, which is its second half, and the KL penalty as a reward column.",
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Transforms of credit: whitening, and the controls every comparison needs.
 
 mod drop_degenerate;
+mod gpg;
 mod random;
 mod uniform;
 mod whiten;
 
 pub use drop_degenerate::DropDegenerate;
+pub use gpg::{Gpg, gpg_scale};
 pub use random::Random;
 pub use uniform::Uniform;
 pub use whiten::Whiten;

@@ -18,14 +18,20 @@ pub const FILES: &[(&str, Entry)] = &[
     ("gae_token", Read(F64, readers::returns::gae_token)),
     ("gae_turn", Read(F64, readers::returns::gae_turn)),
     ("gae_verl", Read(F32, readers::returns::gae_verl)),
+    ("gpg_verl", Read(F32, readers::outcomes::gpg)),
     ("grpo_passk_verl", Read(F32, readers::outcomes::grpo_passk)),
+    ("grpo_vectorized_verl", Read(F32, readers::outcomes::grpo_vectorized)),
     ("grpo_verl", Read(F32, readers::outcomes::grpo)),
     ("igpo_info_gain", Pending("the critic `info-gain`")),
     ("masked_whiten_verl", Read(F32, readers::returns::masked_whiten)),
     ("methods_rederived", Pending("porting")),
     ("nstep_td", Read(F64, readers::returns::nstep_td)),
     ("opo_verl", Read(F32, readers::outcomes::opo)),
+    ("optimal_token_baseline_verl", Read(F32, readers::outcomes::optimal_token_baseline)),
     ("outcome_rewards", Read(F64, readers::returns::outcome_rewards)),
+    ("reinforce_plus_plus_baseline_verl", Read(F32, readers::outcomes::reinforce_plus_plus_baseline)),
+    ("reinforce_plus_plus_verl", Read(F32, readers::outcomes::reinforce_plus_plus)),
+    ("remax_verl", Read(F32, readers::outcomes::remax)),
     ("returns_to_go", Read(F64, readers::returns::returns_to_go)),
     ("rloo_vectorized_verl", Read(F32, readers::outcomes::rloo_vectorized)),
     ("rloo_verl", Read(F32, readers::outcomes::rloo)),
@@ -33,11 +39,15 @@ pub const FILES: &[(&str, Entry)] = &[
     ("tempo_datum", Pending("rows of macro steps")),
     ("tempo_states", Pending("the state store")),
     ("tempo_value_parse", Pending("the generative critic")),
+    ("tir_optimal_token_baseline_verl", Read(F32, readers::outcomes::tir_optimal_token_baseline)),
 ];
 
 /// Files whose `expected_f64` is not all `f64`, with the reason; it is compared as `f32` there.
-pub const NOT_ALL_F64: &[(&str, &str)] =
-    &[("grpo_verl", "the deviation of a group of one is an `f32` of 1, to which ε is added in `f32`")];
+pub const NOT_ALL_F64: &[(&str, &str)] = &[
+    ("gpg_verl", "α is an `f32`"),
+    ("grpo_vectorized_verl", "it forces `f32`"),
+    ("grpo_verl", "the deviation of a group of one is an `f32` of 1, to which ε is added in `f32`"),
+];
 
 /// Leaves that ours does not match, by file, start of the case's name and start of the pointer, with the reason. The aim
 /// is an empty table.
