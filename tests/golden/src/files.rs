@@ -19,6 +19,7 @@ pub const FILES: &[(&str, Entry)] = &[
     ("gae_turn", Read(F64, readers::returns::gae_turn)),
     ("gae_verl", Read(F32, readers::returns::gae_verl)),
     ("gpg_verl", Read(F32, readers::outcomes::gpg)),
+    ("group_book", Read(F64, readers::worked::group_book)),
     ("grpo_passk_verl", Read(F32, readers::outcomes::grpo_passk)),
     ("grpo_vectorized_verl", Read(F32, readers::outcomes::grpo_vectorized)),
     ("grpo_verl", Read(F32, readers::outcomes::grpo)),
@@ -26,6 +27,7 @@ pub const FILES: &[(&str, Entry)] = &[
     ("masked_whiten_verl", Read(F32, readers::returns::masked_whiten)),
     ("methods_rederived", Pending("porting")),
     ("nstep_td", Read(F64, readers::returns::nstep_td)),
+    ("openrlhf", Read(F32, readers::libraries::openrlhf)),
     ("opo_verl", Read(F32, readers::outcomes::opo)),
     ("optimal_token_baseline_verl", Read(F32, readers::outcomes::optimal_token_baseline)),
     ("outcome_rewards", Read(F64, readers::returns::outcome_rewards)),
@@ -35,11 +37,14 @@ pub const FILES: &[(&str, Entry)] = &[
     ("returns_to_go", Read(F64, readers::returns::returns_to_go)),
     ("rloo_vectorized_verl", Read(F32, readers::outcomes::rloo_vectorized)),
     ("rloo_verl", Read(F32, readers::outcomes::rloo)),
+    ("seed004_worked", Read(F64, readers::worked::seed004)),
     ("spa_progress_estimator", Pending("the critic `spa-progress`")),
     ("tempo_datum", Pending("rows of macro steps")),
     ("tempo_states", Pending("the state store")),
     ("tempo_value_parse", Pending("the generative critic")),
     ("tir_optimal_token_baseline_verl", Read(F32, readers::outcomes::tir_optimal_token_baseline)),
+    ("trl_grpo", Read(F32, readers::libraries::trl_grpo)),
+    ("trl_rloo", Read(F32, readers::libraries::trl_rloo)),
 ];
 
 /// Files whose `expected_f64` is not all `f64`, with the reason; it is compared as `f32` there.

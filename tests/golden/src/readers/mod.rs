@@ -1,5 +1,7 @@
 //! Readers, by family of methods.
 
+pub mod libraries;
 pub mod outcomes;
 pub mod rederived;
 pub mod returns;
+pub mod worked;
