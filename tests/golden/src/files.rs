@@ -27,6 +27,8 @@ pub const FILES: &[(&str, Entry)] = &[
     ("rloo_vectorized_verl", Read(F32, readers::outcomes::rloo_vectorized)),
     ("rloo_verl", Read(F32, readers::outcomes::rloo)),
     ("spa_progress_estimator", Pending("the critic `spa-progress`")),
+    ("tempo_actor_signals", Read(F64, readers::tempo::actor)),
+    ("tempo_critic_signals", Read(F64, readers::tempo::critic)),
     ("tempo_datum", Pending("rows of macro steps")),
     ("tempo_states", Pending("the state store")),
     ("tempo_value_parse", Pending("the generative critic")),
