@@ -39,6 +39,8 @@ pub const FILES: &[(&str, Entry)] = &[
     ("rloo_verl", Read(F32, readers::outcomes::rloo)),
     ("seed004_worked", Read(F64, readers::worked::seed004)),
     ("spa_progress_estimator", Pending("the critic `spa-progress`")),
+    ("tempo_actor_signals", Read(F64, readers::tempo::actor)),
+    ("tempo_critic_signals", Read(F64, readers::tempo::critic)),
     ("tempo_datum", Pending("rows of macro steps")),
     ("tempo_states", Pending("the state store")),
     ("tempo_value_parse", Pending("the generative critic")),

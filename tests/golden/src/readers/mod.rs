@@ -4,4 +4,5 @@ pub mod libraries;
 pub mod outcomes;
 pub mod rederived;
 pub mod returns;
+pub mod tempo;
 pub mod worked;

@@ -1,6 +1,7 @@
 //! `methods_rederived.json`: numbers of an independent derivation of the methods' formulas. Its inputs are in the script
 //! beside it; a part gives some of its keys.
 
+mod trees;
 mod values;
 
 use serde_json::{Map, Value};
@@ -9,7 +10,7 @@ use crate::Case;
 
 /// Everything that the parts give.
 pub fn all(_: Case<'_>) -> Value {
-    let parts: &[fn() -> Map<String, Value>] = &[values::values];
+    let parts: &[fn() -> Map<String, Value>] = &[trees::keys, values::values];
     Value::Object(parts.iter().flat_map(|part| part()).collect())
 }
 

@@ -1,0 +1,74 @@
+//! Macro-step TEMPO, as KMnO4-zx/agentic-rl-lab lays it out.
+
+use ascribe_core::{AdvantageEstimator, End, Limit, Now, Scope};
+use ascribe_estimators::{Tempo, actor_signals, critic_signals};
+use serde_json::{Value, json};
+
+use crate::Case;
+use crate::records::{add_signal, batch, config, group, number, turn};
+
+/// What both count as no advantage is a constant of ours.
+fn same_epsilon(case: Case<'_>) {
+    assert_eq!(number(case.params, "epsilon"), 1e-12, "{}", case.name);
+}
+
+/// `assemble_actor_group`. The plugin on records must say the same.
+pub fn actor(case: Case<'_>) -> Value {
+    same_epsilon(case);
+    let branches = case.inputs["branches"].as_array().expect("branches");
+    let rewards: Vec<f64> = branches.iter().map(|b| number(b, "segment_reward")).collect();
+    let ends: Vec<End> = branches.iter().map(end).collect();
+    let value = |(branch, end): (&Value, &End)| (*end == End::MacroBoundary).then(|| number(branch, "endpoint_value"));
+    let endpoints: Vec<Option<f64>> = branches.iter().zip(&ends).map(value).collect();
+    let signals = actor_signals(&rewards, &endpoints);
+
+    let turns = rewards.iter().map(|r| turn(None, 1, *r)).collect();
+    let mut records = group(turns, (0..rewards.len()).collect());
+    records.leaves.iter_mut().zip(ends).for_each(|(leaf, end)| leaf.end = end);
+    let mut batch = batch(vec![records]);
+    let states = std::iter::once(0.0).chain(branches.iter().map(|b| number(b, "endpoint_value") as f32));
+    add_signal(&mut batch, "value", Scope::State, states.collect());
+    let plugin: Tempo = config(json!({ "mode": "official" }));
+    let credit = plugin.estimate(batch.group(0), &Now::default()).expect("pure");
+    for (got, want) in credit.turns.iter().zip(&signals.advantages) {
+        let got = f64::from(got.unwrap_or(0.0));
+        // The records hold rewards and values as f32.
+        assert!((got - want).abs() <= 2e-6 * (1.0 + want.abs()), "{}: on records {got}, on slices {want}", case.name);
+    }
+
+    json!({
+        "segment_rewards": rewards,
+        "endpoint_values": signals.endpoint_values,
+        "returns": signals.returns,
+        "value_target": signals.target,
+        "advantages": signals.advantages,
+        "degenerate": signals.degenerate,
+        "zero_reward_value_std": signals.zero_reward_value_deviation,
+    })
+}
+
+fn end(branch: &Value) -> End {
+    match branch["stop_reason"].as_str().expect("a stop reason") {
+        "won" => End::Terminated { success: true },
+        "environment_done" => End::Terminated { success: false },
+        "max_steps" => End::Truncated(Limit::Turns),
+        "trajectory_too_long" => End::Truncated(Limit::Tokens),
+        "macro_boundary" => End::MacroBoundary,
+        other => panic!("stop reason `{other}`"),
+    }
+}
+
+/// `assemble_critic_group`.
+pub fn critic(case: Case<'_>) -> Value {
+    same_epsilon(case);
+    let values: Vec<Option<f64>> = case.inputs["values"].as_array().expect("values").iter().map(Value::as_f64).collect();
+    let signals = critic_signals(&values, number(case.inputs, "value_target"), number(case.params, "r_max"));
+    json!({
+        "rewards": signals.rewards,
+        "advantages": signals.advantages,
+        "errors": signals.errors,
+        "degenerate": signals.degenerate,
+        "parse_failures": signals.parse_failures,
+        "mean_estimate": signals.mean_estimate,
+    })
+}
