@@ -39,6 +39,6 @@ pub use rloo::Rloo;
 pub use td::Td;
 pub use tempo::{ActorSignals, CriticSignals, Tempo, TempoMode, actor_signals, critic_signals};
 pub use tempo_p2t::{Advantages, Prefix, TempoP2t};
-pub use tree_value::{Against, LeafValue, NodeValue, Spread, TreeValue, Values};
-pub use value_difference::ValueDifference;
+pub use tree_value::{Against, At2po, Carl, LeafValue, NodeValue, Spread, TreeGrpo, TreePo, TreeRl, TreeValue, Values};
+pub use value_difference::{ValueDifference, Vine};
 pub use values::Step;

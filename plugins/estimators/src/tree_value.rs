@@ -34,7 +34,7 @@
 use std::collections::BTreeMap;
 
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, Trajectory, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, Trajectory, plugin, preset};
 use ascribe_math::{Deviation, Singleton, Standardise, leave_one_out, standardise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -306,6 +306,51 @@ fn negative_log_likelihood(group: Group<'_>, t: usize) -> f64 {
     let logprob = &group.batch().sampled.logprob;
     let nll: Vec<f64> = group.sampled_of(t).filter_map(|i| logprob.get(first + i)).map(|x| -f64::from(x)).collect();
     mean(&nll).unwrap_or(0.0)
+}
+
+preset! {
+    Estimator "at2po" is "tree-value", TreeValue as At2po {
+        leaf: "z-score", deviation: "population", node: "child-softmax", against: "nothing"
+    }
+    summary: "AT2PO: standardised outcomes, passed up the tree with weight on the turns that were least likely.",
+    source: "2026, AT2PO, arXiv 2601.04767; zzfoutofspace/ATPO",
+    when: "With a rollout that expands uncertain turns, and a ratio per turn (`gspo`).",
+}
+
+preset! {
+    Estimator "tree-rl" is "tree-value", TreeValue as TreeRl {
+        leaf: "leave-one-out", node: "leaf-mean", against: "parent-and-start", sqrt_leaves: true, merge_chains: true
+    }
+    summary: "TreeRL: a segment's value against that of the start and of the segment before it, over the root of its leaves.",
+    source: "Hou et al. 2025, TreeRL, arXiv 2506.11902; THUDM/TreeRL",
+    when: "With trees that fork at uncertain turns. Counting leaves is biased where forks were placed for a reason: `carl` counts children.",
+}
+
+preset! {
+    Estimator "carl" is "tree-value", TreeValue as Carl {
+        leaf: "outcome", node: "child-mean", against: "parent", forks_only: true
+    }
+    summary: "CARL: a turn's value against its state's, trained only where there was a choice between turns.",
+    source: "2025, CARL, arXiv 2512.04949v3",
+    when: "With forks at critical states: turns of states with one child give no gradient and cost none.",
+}
+
+preset! {
+    Estimator "tree-po" is "tree-value", TreeValue as TreePo {
+        leaf: "subtrees", node: "leaf-mean", against: "nothing"
+    }
+    summary: "TreePO: an outcome against the mean of every subtree it lies in.",
+    source: "Li et al. 2025, TreePO, arXiv 2508.17445; multimodal-art-projection/TreePO",
+    when: "With trees of fixed-length segments, and `[[transform]] whiten = {}` after it, as its authors do.",
+}
+
+preset! {
+    Estimator "tree-grpo" is "tree-value", TreeValue as TreeGrpo {
+        leaf: "group-plus-tree", node: "leaf-mean", against: "nothing"
+    }
+    summary: "Tree-GRPO: an outcome standardised over all leaves of the task, plus over those of its own tree.",
+    source: "2025, Tree-GRPO; AMAP-ML/Tree-GRPO",
+    when: "With several trees per task. Outcomes alone: it does not say which turn of a path made the difference.",
 }
 
 #[cfg(test)]

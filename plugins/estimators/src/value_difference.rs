@@ -15,7 +15,7 @@
 //! Their batch-wide whitening is the transform `whiten`.
 
 use ascribe_core::End;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,13 @@ impl ValueDifference {
         };
         (0..n).map(advantage).collect()
     }
+}
+
+preset! {
+    Estimator "vine" is "value-difference", ValueDifference as Vine {}
+    summary: "VinePPO's estimator: what a turn changed in the value that continuations found.",
+    source: "Kazemnejad et al. 2024, VinePPO, arXiv 2410.01679; McGill-NLP/VinePPO",
+    when: "With a `monte-carlo` critic. It is `value-difference` by its best-known name.",
 }
 
 #[cfg(test)]
