@@ -13,6 +13,28 @@ use crate::registry::slot_schema;
 #[error("{0}")]
 pub struct EstimateError(pub String);
 
+/// What an estimator claims of its credit beyond what all must keep. `ascribe verify` and the conformance tests hold it to
+/// that, on independent rollouts that truly ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Law {
+    /// The same amount more for every outcome changes nothing.
+    Shift,
+    /// Rewards and values times a positive number give advantages times that number.
+    Scale,
+    /// Rewards and values times a positive number change nothing, but for what an ε does.
+    ScaleFree,
+    /// Equal outcomes give exactly 0.
+    NoSpreadNoCredit,
+    /// Each path's advantage counted once, a group's sum to 0.
+    SumToZero,
+    /// Along a path, advantages sum to its outcome minus the value of its start.
+    Telescoping,
+    /// A path that a limit cut gets other credit than one that truly ended.
+    Bootstraps,
+    /// In expectation its policy gradient points uphill.
+    Ascent,
+}
+
 /// A group becomes credit. Pure: the same group gives the same credit.
 #[typetag::serde]
 pub trait AdvantageEstimator: fmt::Debug + Send + Sync {
@@ -23,6 +45,11 @@ pub trait AdvantageEstimator: fmt::Debug + Send + Sync {
 
     /// Signals that it gives targets for.
     fn targets(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What it claims, its own configuration considered.
+    fn laws(&self) -> Vec<Law> {
         Vec::new()
     }
 

@@ -52,7 +52,7 @@ pub use build::{BuildContext, BuildError};
 pub use credit::Credit;
 pub use critic::{Critic, CriticConfig};
 pub use environment::{Environment, TaskSet, TaskSetConfig};
-pub use estimator::{AdvantageEstimator, EstimateError};
+pub use estimator::{AdvantageEstimator, EstimateError, Law};
 pub use experiment::Experiment;
 pub use log::{End, Limit};
 pub use metrics::Metrics;

@@ -137,6 +137,9 @@ macro_rules! preset {
             fn targets(&self) -> Vec<String> {
                 self.0.targets()
             }
+            fn laws(&self) -> Vec<$crate::Law> {
+                self.0.laws()
+            }
             fn estimate(&self, group: $crate::Group<'_>, now: &$crate::Now) -> Result<$crate::Credit, $crate::EstimateError> {
                 self.0.estimate(group, now)
             }

@@ -9,7 +9,7 @@
 //! is not 0, so that a turn that earned exactly 0 is lost; here turns are turns.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,10 @@ plugin! {
     impl AdvantageEstimator for BilevelGae {
         fn needs(&self) -> Vec<Need> {
             Step::Token.needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Scale, Law::Bootstraps]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -13,7 +13,7 @@
 
 use ascribe_core::credit::spread;
 use ascribe_core::range::Finite;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, Slot, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Slot, plugin};
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -65,6 +65,15 @@ plugin! {
             targets.sort();
             targets.dedup();
             targets
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            // What a sum keeps where every term does; and one term that bootstraps makes the sum do so.
+            let by_part: Vec<Vec<Law>> = self.of.iter().map(|part| part.estimator.laws()).collect();
+            let all = |law: &Law| by_part.iter().all(|laws| laws.contains(law));
+            let some = by_part.iter().any(|laws| laws.contains(&Law::Bootstraps)).then_some(Law::Bootstraps);
+            let linear = [Law::Shift, Law::Scale, Law::ScaleFree, Law::NoSpreadNoCredit, Law::SumToZero];
+            linear.into_iter().filter(all).chain(some).collect()
         }
 
         fn estimate(&self, group: Group<'_>, now: &Now) -> Result<Credit, EstimateError> {

@@ -13,7 +13,7 @@
 //! takes 0 beyond the end of a truncated path too. Here turns are turns, and a truncated path bootstraps.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin, preset};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,10 @@ plugin! {
     impl AdvantageEstimator for Gae {
         fn needs(&self) -> Vec<Need> {
             self.unit.needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Scale, Law::Bootstraps, Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

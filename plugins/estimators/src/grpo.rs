@@ -10,7 +10,7 @@
 //! return) are not trained and move no baseline.
 
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin, preset};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin, preset};
 use ascribe_math::{Deviation, Singleton, Standardise, standardise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,11 @@ plugin! {
     impl AdvantageEstimator for Grpo {
         fn needs(&self) -> Vec<Need> {
             self.mode.needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let scale = if self.std { Law::ScaleFree } else { Law::Scale };
+            vec![Law::Shift, scale, Law::NoSpreadNoCredit, Law::SumToZero, Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

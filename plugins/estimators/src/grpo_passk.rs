@@ -10,7 +10,7 @@
 //! an error).
 
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,10 @@ plugin! {
     impl AdvantageEstimator for GrpoPassK {
         fn needs(&self) -> Vec<Need> {
             vec![Need::GroupOfAtLeast(2)]
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Shift, if self.std { Law::ScaleFree } else { Law::Scale }, Law::NoSpreadNoCredit]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -7,7 +7,7 @@
 //! value, `gae` with `λ = 1`. Edge cases: a path that was not tried gives its turns no future beyond the last one that was.
 
 use ascribe_core::range::{AtLeast, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,10 @@ plugin! {
     impl AdvantageEstimator for NStep {
         fn needs(&self) -> Vec<Need> {
             needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Scale, Law::Bootstraps, Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -9,7 +9,7 @@
 //! Edge cases: equal outcomes give exactly 0. A group of one gives 0; with `mode = "official"` it keeps its raw outcome, as
 //! in verl. A group without a sampled token gives 0. Untried paths are not trained and move no baseline.
 
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::length_weighted_mean;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,10 @@ plugin! {
     impl AdvantageEstimator for Opo {
         fn needs(&self) -> Vec<Need> {
             self.mode.needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Shift, Law::Scale, Law::NoSpreadNoCredit, Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -12,7 +12,7 @@
 //! 0; with `mode = "official"` its return, as in verl. A place that one path alone reaches has that path as its own
 //! baseline: 0 up to ε. Rollouts must not branch.
 
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, Scope, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Scope, plugin};
 use ascribe_math::returns;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,10 @@ plugin! {
         fn needs(&self) -> Vec<Need> {
             let columns = vec![Need::Chains, Need::BehaviorLogprob, Need::Signal(SUM_PI_SQUARED.into(), Scope::Token)];
             [columns, self.mode.needs()].concat()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Shift, Law::Scale, Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

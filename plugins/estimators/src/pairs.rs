@@ -15,7 +15,7 @@
 
 use ascribe_core::credit::Bundle;
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,11 @@ plugin! {
     impl AdvantageEstimator for Pairs {
         fn needs(&self) -> Vec<Need> {
             vec![Need::GroupOfAtLeast(2)]
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let scale = (*self.minimum_gap == 0.0).then_some(Law::ScaleFree);
+            [Law::Shift, Law::NoSpreadNoCredit].into_iter().chain(scale).collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -7,7 +7,7 @@
 //! Reductions: with rewards at the end alone, every turn gets the outcome minus the baseline; with the mean of the others as
 //! baseline that is `rloo`. Edge cases: the future after any end is worth 0; a turn that was not tried is not trained.
 
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,10 @@ plugin! {
     impl AdvantageEstimator for Remax {
         fn needs(&self) -> Vec<Need> {
             needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Scale, Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -10,7 +10,7 @@
 //! bootstrap. A turn that was not tried has no return: it is not trained and moves no mean.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Now, plugin, preset};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Now, plugin, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,10 @@ plugin! {
         example: "gamma = 1.0",
     }
     impl AdvantageEstimator for ReturnToGo {
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Scale, Law::Ascent]
+        }
+
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             if self.unit == Step::Token {
                 let returns = |_, reward: f64, future: f64| (reward + *self.gamma * future, reward + *self.gamma * future);

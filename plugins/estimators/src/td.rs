@@ -7,7 +7,7 @@
 //! the turn's own reward. Edge cases: a path that was not tried has no next state: its last turn is not trained.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,11 @@ plugin! {
     impl AdvantageEstimator for Td {
         fn needs(&self) -> Vec<Need> {
             needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let telescopes = (*self.gamma == 1.0).then_some(Law::Telescoping);
+            [Law::Scale, Law::Bootstraps, Law::Ascent].into_iter().chain(telescopes).collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

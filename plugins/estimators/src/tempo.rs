@@ -18,7 +18,7 @@
 
 use ascribe_core::credit::Target;
 use ascribe_core::signal::Scope;
-use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,12 @@ plugin! {
 
         fn targets(&self) -> Vec<String> {
             vec![VALUE.into()]
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let bootstraps = (self.mode == TempoMode::Paper).then_some(Law::Bootstraps);
+            let always = [Law::Shift, Law::Scale, Law::NoSpreadNoCredit, Law::SumToZero, Law::Ascent];
+            always.into_iter().chain(bootstraps).collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,10 @@ plugin! {
     impl AdvantageEstimator for TempoP2t {
         fn needs(&self) -> Vec<Need> {
             vec![Need::GroupOfAtLeast(2)]
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Shift, Law::ScaleFree, Law::NoSpreadNoCredit]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

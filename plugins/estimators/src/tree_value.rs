@@ -34,7 +34,7 @@
 use std::collections::BTreeMap;
 
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, Trajectory, plugin, preset};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Trajectory, plugin, preset};
 use ascribe_math::{Deviation, Singleton, Standardise, leave_one_out, standardise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -142,6 +142,16 @@ plugin! {
                 needs.push(Need::BehaviorLogprob);
             }
             needs
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let scale = match self.leaf {
+                LeafValue::Outcome | LeafValue::LeaveOneOut | LeafValue::Subtrees => Law::Scale,
+                LeafValue::ZScore | LeafValue::GroupPlusTree | LeafValue::GroupThenTree => Law::ScaleFree,
+            };
+            let has_baseline = self.leaf != LeafValue::Outcome || self.against != Against::Nothing;
+            let of_baseline = if has_baseline { vec![Law::Shift, Law::NoSpreadNoCredit] } else { Vec::new() };
+            [vec![scale, Law::Ascent], of_baseline].concat()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

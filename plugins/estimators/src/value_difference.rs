@@ -15,7 +15,7 @@
 //! Their batch-wide whitening is the transform `whiten`.
 
 use ascribe_core::End;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin, preset};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,10 @@ plugin! {
     impl AdvantageEstimator for ValueDifference {
         fn needs(&self) -> Vec<Need> {
             vec![needs_values()]
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Scale, Law::Telescoping, Law::Bootstraps, Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -1,0 +1,66 @@
+//! What every estimator and transform must keep, and what it claims beyond: each check is a row of a report.
+//!
+//! The checks know nothing of a plugin but its trait: groups are made up, with every column that it says it needs.
+
+#![forbid(unsafe_code)]
+
+mod estimator;
+mod groups;
+mod transform;
+
+pub use estimator::estimator;
+pub use transform::transform;
+
+/// What came of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds on so many groups.
+    Held(usize),
+    /// It does not concern this plugin, and why.
+    NotAsked(String),
+    /// It does not hold: the first group on which it did not, and what came out.
+    Broken(String),
+}
+
+/// A check and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What must hold, in a few words.
+    pub what: &'static str,
+    /// Whether it does.
+    pub outcome: Outcome,
+}
+
+/// All checks of one plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report(pub Vec<Check>);
+
+impl Report {
+    /// The checks that do not hold.
+    pub fn broken(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().filter_map(|check| match &check.outcome {
+            Outcome::Broken(why) => Some((check.what, why.as_str())),
+            Outcome::Held(_) | Outcome::NotAsked(_) => None,
+        })
+    }
+}
+
+/// Runs what may panic: a plugin must not, whatever the group.
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("it panics: {}", words.unwrap_or("no message")))
+    })
+}
+
+/// Runs one check over cases, until the first that breaks it.
+fn check<C>(what: &'static str, cases: impl IntoIterator<Item = C>, run: impl Fn(C) -> Result<(), String>) -> Check {
+    let mut held = 0;
+    for case in cases {
+        match caught(|| run(case)) {
+            Ok(()) => held += 1,
+            Err(why) => return Check { what, outcome: Outcome::Broken(why) },
+        }
+    }
+    Check { what, outcome: Outcome::Held(held) }
+}
