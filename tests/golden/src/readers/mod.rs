@@ -1,4 +1,5 @@
 //! Readers, by family of methods.
 
+pub mod anchors;
 pub mod outcomes;
 pub mod rederived;
