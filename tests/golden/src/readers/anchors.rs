@@ -21,8 +21,11 @@ struct Rows<'a> {
     mask: Vec<Vec<f64>>,
     /// The row of the same trajectory before each.
     parents: Vec<Option<usize>>,
+    gamma: f64,
     /// Discounted returns.
     returns: Vec<f64>,
+    /// The same, as official code keeps them: it discounts in `f32`.
+    kept: Vec<f32>,
     /// Outcome of the trajectory, before any penalty.
     scores: Vec<f64>,
     /// What is taken from a row of an action that is not valid.
@@ -34,13 +37,17 @@ impl<'a> Rows<'a> {
         let (inputs, gamma) = (case.inputs, number(case.params, "gamma"));
         let rewards = vector(&inputs["rewards"]);
         let mut parents = vec![None; rewards.len()];
-        let mut discounted = vec![0.0; rewards.len()];
+        let (mut discounted, mut kept) = (vec![0.0; rewards.len()], vec![0.0; rewards.len()]);
         for (_, path) in rows_by(&texts(&inputs["traj_uid"])) {
             let own: Vec<f64> = path.iter().map(|row| rewards[*row]).collect();
             let mut out = vec![0.0; path.len()];
             returns(&own, 0.0, gamma, &mut out);
             path.windows(2).for_each(|pair| parents[pair[1]] = Some(pair[0]));
             path.iter().zip(out).for_each(|(row, g)| discounted[*row] = g);
+            path.iter().rev().fold(0.0, |future, row| {
+                kept[*row] = rewards[*row] as f32 + gamma as f32 * future;
+                kept[*row]
+            });
         }
         Self {
             groups: rows_by(&texts(&inputs["index"])),
@@ -49,7 +56,9 @@ impl<'a> Rows<'a> {
             mask: matrix(&inputs["response_mask"]),
             scores: matrix(&inputs["token_level_scores"]).iter().map(|row| row.iter().sum()).collect(),
             penalty: case.params.get("invalid_action_penalty_coef").and_then(Value::as_f64).unwrap_or(0.0),
+            gamma,
             returns: discounted,
+            kept,
             parents,
             rewards,
         }
@@ -59,22 +68,25 @@ impl<'a> Rows<'a> {
         if self.valid[row] { 0.0 } else { self.penalty }
     }
 
-    /// The rows of one group as steps; anchors by `threshold`, or where equal.
+    /// The rows of one group as steps; anchors by `threshold`, or where equal. Returns and scores are the `f32` numbers that
+    /// official code begins with, so that what it makes of them can be compared in `f64`.
     fn steps(&self, rows: &[usize], threshold: Option<f64>) -> Steps {
         let place: BTreeMap<usize, u32> = rows.iter().copied().zip(0..).collect();
         let seen: Vec<&str> = rows.iter().map(|row| self.anchors[*row]).collect();
-        let scores: Vec<f64> = rows.iter().map(|row| self.scores[*row] - self.penalty(*row)).collect();
+        let less_penalty = |x: f32, row: usize| f64::from(x - self.penalty(row) as f32);
+        let scores: Vec<f64> = rows.iter().map(|row| less_penalty(self.scores[*row] as f32, *row)).collect();
         Steps {
             turns: (0..rows.len()).collect(),
             parents: rows.iter().map(|row| self.parents[*row].map(|parent| place[&parent])).collect(),
             anchors: threshold.map_or_else(|| clusters(&seen), |threshold| similar_clusters(&seen, threshold)),
-            returns: rows.iter().map(|row| self.returns[*row] - self.penalty(*row)).collect(),
+            returns: rows.iter().map(|row| less_penalty(self.kept[*row], *row)).collect(),
             paths: rows.iter().zip(&scores).filter(|(row, _)| self.parents[**row].is_none()).map(|(_, score)| *score).collect(),
             scores,
         }
     }
 
-    /// The plugin on records must say the same as on steps; groups whose members start differently are no records.
+    /// Records must give the same steps, and the plugin on them the same advantages; groups whose members start differently
+    /// are no records.
     fn check(&self, name: &str, rows: &[usize], plugin: &dyn AdvantageEstimator, on_steps: &[f64]) {
         let starts = rows.iter().filter(|row| self.parents[**row].is_none());
         if clusters(&starts.map(|row| self.anchors[*row]).collect::<Vec<_>>()).iter().any(|start| *start > 0) {
@@ -93,10 +105,18 @@ impl<'a> Rows<'a> {
             turns.push(turn);
         }
         let batch = batch(vec![group(turns, last.into_keys().collect())]);
+        let equal = |what: &str, got: &[f64], want: &[f64]| {
+            assert_eq!(got.len(), want.len(), "{name}: {what}");
+            for (got, want) in got.iter().zip(want) {
+                assert!((got - want).abs() <= 2e-5 * (1.0 + want.abs()), "{name}: {what} {got} on records, {want} on steps");
+            }
+        };
+        let (got, want) = (Steps::of(batch.group(0), self.gamma, self.penalty), self.steps(rows, None));
+        equal("returns", &got.returns, &want.returns);
+        equal("scores", &got.scores, &want.scores);
+        assert_eq!((&got.parents, clusters(&got.anchors)), (&want.parents, want.anchors), "{name}");
         let credit = plugin.estimate(batch.group(0), &Now::default()).expect("pure");
-        for (got, want) in per_token(&batch, 0, &credit).iter().zip(on_steps) {
-            assert!((got - want).abs() <= 2e-5 * (1.0 + want.abs()), "{name}: on records {got}, on steps {want}");
-        }
+        equal("advantages", &per_token(&batch, 0, &credit), on_steps);
     }
 
     /// One number per row, from those of each group's steps.
@@ -118,7 +138,7 @@ impl<'a> Rows<'a> {
             let last = mask.iter().rposition(|m| *m == 1.0).expect("a row has a token");
             (0..mask.len()).map(|at| if at == last { self.scores[row] - self.penalty(row) } else { 0.0 }).collect::<Vec<_>>()
         });
-        let returns: Vec<f64> = self.per_row(|rows| self.steps(rows, None).returns);
+        let returns: Vec<f64> = (0..).zip(&self.returns).map(|(row, g)| g - self.penalty(row)).collect();
         json!({
             "step_returns": self.returns,
             "step_rewards_after_penalty": returns,
