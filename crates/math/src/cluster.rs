@@ -10,30 +10,30 @@ use crate::spread::Moments;
 ///
 /// # Panics
 /// With more than `u32::MAX` members.
-pub fn clusters<K: Ord + Copy>(keys: &[K]) -> Vec<u32> {
-    let mut sorted: Vec<(K, u32)> = keys.iter().copied().zip(0..).collect();
-    assert_eq!(sorted.len(), keys.len(), "members are numbered in 32 bits");
-    sorted.sort_unstable();
-    // The first member of each cluster stands for it, until clusters get their numbers in the order of members.
-    let mut out = vec![0; keys.len()];
-    let mut first = 0;
-    for (i, (key, member)) in sorted.iter().enumerate() {
-        if i == 0 || sorted[i - 1].0 != *key {
-            first = *member;
-        }
-        out[*member as usize] = first;
-    }
+pub fn clusters(keys: impl ExactSizeIterator<Item = u64>) -> Vec<u32> {
+    const EMPTY: (u64, u32) = (0, u32::MAX);
+    // Open addressing in a table at most half full. Numbers follow the members, so where a key lies cannot leak.
+    let bits = (2 * keys.len()).next_power_of_two().trailing_zeros().max(1);
+    let mut table = vec![EMPTY; 1 << bits];
+    let mask = table.len() - 1;
     let mut n_clusters = 0;
-    for member in 0..out.len() {
-        let first = out[member] as usize;
-        if first == member {
-            out[member] = n_clusters;
-            n_clusters += 1;
-        } else {
-            out[member] = out[first];
+    let mut cluster_of = |key: u64| {
+        // Fibonacci hashing: the high bits of a product with 2^64 over the golden ratio.
+        let mut slot = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize;
+        loop {
+            match table[slot] {
+                EMPTY => {
+                    assert!(n_clusters < u32::MAX, "clusters are numbered in 32 bits");
+                    table[slot] = (key, n_clusters);
+                    n_clusters += 1;
+                    return n_clusters - 1;
+                }
+                (known, cluster) if known == key => return cluster,
+                _ => slot = (slot + 1) & mask,
+            }
         }
-    }
-    out
+    };
+    keys.map(|key| cluster_of(key)).collect()
 }
 
 /// Moments of each cluster, in two passes: the mean first, so that nothing cancels.
@@ -46,18 +46,19 @@ pub fn moments_by(cluster: &[u32], x: &[f64]) -> Vec<Moments> {
     assert_eq!(cluster.len(), x.len(), "one number per member");
     let n_clusters = cluster.iter().max().map_or(0, |last| *last as usize + 1);
     let mut moments = vec![Moments { n: 0, mean: 0.0, squares: 0.0 }; n_clusters];
-    // The mean of equal values is rounded, so sums are of distances from the first value, which are exactly 0 there.
-    let mut first = vec![0.0; n_clusters];
+    // A sum of equal values is rounded, so what is summed is the distance from the first one, which is exactly 0 there: at
+    // first `mean` holds a cluster's first value and `squares` that sum.
     for (c, x) in cluster.iter().zip(x) {
-        let c = *c as usize;
-        if moments[c].n == 0 {
-            first[c] = *x;
+        let m = &mut moments[*c as usize];
+        if m.n == 0 {
+            m.mean = *x;
         }
-        moments[c].n += 1;
-        moments[c].mean += x - first[c];
+        m.n += 1;
+        m.squares += x - m.mean;
     }
-    for (m, first) in moments.iter_mut().zip(&first) {
-        m.mean = first + m.mean / m.n as f64;
+    for m in &mut moments {
+        m.mean += m.squares / m.n as f64;
+        m.squares = 0.0;
     }
     for (c, x) in cluster.iter().zip(x) {
         let m = &mut moments[*c as usize];
@@ -74,9 +75,9 @@ mod tests {
 
     #[test]
     fn clusters_are_numbered_by_first_appearance() {
-        assert_eq!(clusters(&[7, 3, 7, 9, 3]), [0, 1, 0, 2, 1]);
-        assert_eq!(clusters(&[(1, 2), (0, 5), (1, 2)]), [0, 1, 0]);
-        assert_eq!(clusters::<u32>(&[]), Vec::<u32>::new());
+        assert_eq!(clusters([7, 3, 7, 9, 3].into_iter()), [0, 1, 0, 2, 1]);
+        assert_eq!(clusters([0, u64::MAX, 0, 1 << 32].into_iter()), [0, 1, 0, 2]);
+        assert_eq!(clusters([].into_iter()), Vec::<u32>::new());
     }
 
     #[test]
@@ -89,8 +90,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equal_keys_share_a_cluster(keys in prop::collection::vec(0u8..6, 0..40)) {
-            let cluster = clusters(&keys);
+        fn equal_keys_share_a_cluster(keys in prop::collection::vec(0u64..6, 0..40)) {
+            let cluster = clusters(keys.iter().copied());
             for (i, a) in keys.iter().enumerate() {
                 let seen = cluster[..i].iter().max().map_or(0, |last| last + 1);
                 prop_assert!(cluster[i] <= seen);
@@ -101,9 +102,9 @@ mod tests {
         }
 
         #[test]
-        fn each_cluster_has_the_moments_of_its_members(members in prop::collection::vec((0u8..6, -9.0..9.0f64), 0..40)) {
-            let (keys, x): (Vec<u8>, Vec<f64>) = members.into_iter().unzip();
-            let cluster = clusters(&keys);
+        fn each_cluster_has_the_moments_of_its_members(members in prop::collection::vec((0u64..6, -9.0..9.0f64), 0..40)) {
+            let (keys, x): (Vec<u64>, Vec<f64>) = members.into_iter().unzip();
+            let cluster = clusters(keys.iter().copied());
             for (c, got) in moments_by(&cluster, &x).iter().enumerate() {
                 let own: Vec<f64> = cluster.iter().zip(&x).filter(|(k, _)| **k as usize == c).map(|(_, x)| *x).collect();
                 let want = moments(&own);

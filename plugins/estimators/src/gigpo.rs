@@ -126,7 +126,7 @@ impl Gigpo {
     /// The part from returns since equal anchors, `[steps]`.
     pub fn step(&self, steps: &Steps) -> Vec<f64> {
         let how = Standardise { scale: self.std.then_some((Deviation::Sample, *self.epsilon)), singleton: Singleton::Zero };
-        let cluster = clusters(&steps.anchors);
+        let cluster = clusters(steps.anchors.iter().map(|anchor| u64::from(*anchor)));
         let measures: Vec<Measure> = moments_by(&cluster, &steps.returns).iter().map(|group| how.measure(group)).collect();
         steps.returns.iter().zip(cluster).map(|(x, c)| measures[c as usize].of(*x)).collect()
     }

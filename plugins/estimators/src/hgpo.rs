@@ -92,29 +92,36 @@ impl Hgpo {
             steps.scores.iter().enumerate().for_each(|(step, score)| add(step, 1.0, measure.of(*score)));
         }
         let how = Standardise { scale: self.std.then_some((Deviation::Population, *self.epsilon)), singleton: Singleton::Zero };
-        // Agreeing on the last k observations is agreeing on the last one, and on the k − 1 that end at the parent.
-        let mut keys: Vec<Option<(u32, u32)>> = steps.anchors.iter().map(|anchor| Some((0, *anchor))).collect();
-        for before in 0..=self.levels.get() {
-            let cluster = clusters(&keys);
+        // Two steps agree on the last k observations if they agree on their own and, a step before, on k − 1: if they lie in
+        // one cluster of the level below. On no observation all agree.
+        let mut before = vec![Some(0); n];
+        for level in 1..=self.levels.get().saturating_add(1) {
+            let key = |step: usize| match before[step] {
+                Some(cluster) => pair(cluster, steps.anchors[step]),
+                // Too close to the start to have k observations: alone, under a number that no cluster has.
+                None => pair(u32::MAX, step as u32),
+            };
+            let cluster = clusters((0..n).map(key));
             let moments = moments_by(&cluster, &steps.returns);
             let measures: Vec<Measure> = moments.iter().map(|group| how.measure(group)).collect();
-            let weight = (before as f64 + 2.0).powf(*self.alpha);
-            for step in (0..n).filter(|step| keys[*step].is_some()) {
-                let c = cluster[step] as usize;
-                if moments[c].n > 1 {
-                    add(step, weight, measures[c].of(steps.returns[step]));
+            let weight = (level as f64 + 1.0).powf(*self.alpha);
+            for (step, c) in cluster.iter().enumerate() {
+                if moments[*c as usize].n > 1 {
+                    add(step, weight, measures[*c as usize].of(steps.returns[step]));
                 }
             }
-            let longer = |step: usize| {
-                let parent = steps.parents[step]? as usize;
-                keys[parent].map(|_| (cluster[parent], steps.anchors[step]))
-            };
-            keys = (0..n).map(longer).collect();
-            if keys.iter().all(Option::is_none) {
+            let below = |parent: &Option<u32>| parent.and_then(|p| before[p as usize].map(|_| cluster[p as usize]));
+            before = steps.parents.iter().map(below).collect();
+            if before.iter().all(Option::is_none) {
                 break;
             }
         }
         let mean = |(sum, weights): (f64, f64)| if weights > 0.0 { sum / (weights + *self.epsilon) } else { 0.0 };
         sum.into_iter().zip(weights).map(mean).collect()
     }
+}
+
+/// Two numbers as one key.
+fn pair(a: u32, b: u32) -> u64 {
+    (u64::from(a) << 32) | u64::from(b)
 }

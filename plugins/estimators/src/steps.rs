@@ -32,27 +32,33 @@ impl Steps {
             Validity::Malformed | Validity::Cut => penalty,
             Validity::Valid | Validity::Refused => 0.0,
         };
-        // Rounded as scores are, so that equal outcomes stay equal when a shared step averages them.
-        let outcome = |(path, x): (Trajectory<'_>, f64)| (path.leaf().end != End::Untried).then_some(f64::from(x as f32));
+        // Rounded to the precision of records: numbers that are averages of equal ones stay equal to them.
+        let rounded = |x: f64| f64::from(x as f32);
+        let outcome = |(path, x): (Trajectory<'_>, f64)| (path.leaf().end != End::Untried).then(|| rounded(x));
         let outcomes: Vec<Option<f64>> = group.trajectories().zip(group.outcomes()).map(outcome).collect();
         let scores = group.mean_over_some_leaves(&outcomes);
         let reward = group.rewards();
         let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + gamma * future);
         let first = |path: Trajectory<'_>| path.turns_up().last().expect("a path that trains has a turn");
 
+        let n = group.n_turns();
         let mut steps = Self {
+            turns: Vec::with_capacity(n),
+            parents: Vec::with_capacity(n),
+            anchors: Vec::with_capacity(n),
+            returns: Vec::with_capacity(n),
+            scores: Vec::with_capacity(n),
             paths: group.trajectories().zip(&outcomes).filter_map(|(path, x)| x.map(|x| x - penalty(first(path)))).collect(),
-            ..Self::default()
         };
-        let mut step_of = vec![0; group.n_turns()];
-        for (t, score) in scores.iter().enumerate() {
+        let mut step_of = vec![0; n];
+        for (t, (score, anchor)) in scores.iter().zip(group.observations()).enumerate() {
             let Some(score) = score else { continue };
             step_of[t] = u32::try_from(steps.turns.len()).expect("an update holds fewer than 2^32 rows");
-            // A turn with an outcome below it shares that outcome with its parent, which thus is a step.
-            steps.parents.push(group.parent(t).map(|p| step_of[p]));
             steps.turns.push(t);
-            steps.anchors.push(group.observations()[t]);
-            steps.returns.push(returns[t] - penalty(t));
+            // A parent has at least the outcomes of its children, so it is a step.
+            steps.parents.push(group.parent(t).map(|p| step_of[p]));
+            steps.anchors.push(*anchor);
+            steps.returns.push(rounded(returns[t]) - penalty(t));
             steps.scores.push(f64::from(*score) - penalty(t));
         }
         steps

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ascribe_core::log::Validity;
 use ascribe_core::{AdvantageEstimator, Now};
 use ascribe_estimators::{Gigpo, Grpo, Hgpo, Rloo, Steps};
-use ascribe_math::{clusters, returns, similar_clusters, similarity};
+use ascribe_math::{Measure, clusters, returns, similar_clusters, similarity};
 use serde_json::{Value, json};
 
 use crate::Case;
@@ -78,7 +78,7 @@ impl<'a> Rows<'a> {
         Steps {
             turns: (0..rows.len()).collect(),
             parents: rows.iter().map(|row| self.parents[*row].map(|parent| place[&parent])).collect(),
-            anchors: threshold.map_or_else(|| clusters(&seen), |threshold| similar_clusters(&seen, threshold)),
+            anchors: threshold.map_or_else(|| numbered(&seen), |threshold| similar_clusters(&seen, threshold)),
             returns: rows.iter().map(|row| less_penalty(self.kept[*row], *row)).collect(),
             paths: rows.iter().zip(&scores).filter(|(row, _)| self.parents[**row].is_none()).map(|(_, score)| *score).collect(),
             scores,
@@ -89,7 +89,8 @@ impl<'a> Rows<'a> {
     /// are no records.
     fn check(&self, name: &str, rows: &[usize], plugin: &dyn AdvantageEstimator, on_steps: &[f64]) {
         let starts = rows.iter().filter(|row| self.parents[**row].is_none());
-        if clusters(&starts.map(|row| self.anchors[*row]).collect::<Vec<_>>()).iter().any(|start| *start > 0) {
+        let starts: Vec<&str> = starts.map(|row| self.anchors[*row]).collect();
+        if starts.iter().any(|start| *start != starts[0]) {
             return;
         }
         let mut last: BTreeMap<usize, usize> = BTreeMap::new();
@@ -114,7 +115,8 @@ impl<'a> Rows<'a> {
         let (got, want) = (Steps::of(batch.group(0), self.gamma, self.penalty), self.steps(rows, None));
         equal("returns", &got.returns, &want.returns);
         equal("scores", &got.scores, &want.scores);
-        assert_eq!((&got.parents, clusters(&got.anchors)), (&want.parents, want.anchors), "{name}");
+        let anchors = clusters(got.anchors.iter().map(|anchor| u64::from(*anchor)));
+        assert_eq!((got.parents, anchors), (want.parents, want.anchors), "{name}");
         let credit = plugin.estimate(batch.group(0), &Now::default()).expect("pure");
         equal("advantages", &per_token(&batch, 0, &credit), on_steps);
     }
@@ -145,6 +147,15 @@ impl<'a> Rows<'a> {
             "token_level_scores_after_penalty": scores.collect::<Vec<_>>(),
         })
     }
+}
+
+/// Labels as numbers, in order of first appearance.
+fn numbered(labels: &[&str]) -> Vec<u32> {
+    let mut out = vec![0; labels.len()];
+    for (number, (_, rows)) in (0..).zip(rows_by(labels)) {
+        rows.iter().for_each(|row| out[*row] = number);
+    }
+    out
 }
 
 /// Settings that all share.
@@ -188,12 +199,14 @@ pub fn gigpo(case: Case<'_>) -> Value {
         rows.check(case.name, group, &gigpo, &gigpo.advantages(&rows.steps(group, threshold)));
     }
     // Clusters of different groups are different.
-    let mut group_of = vec![0; rows.rewards.len()];
-    rows.groups.iter().enumerate().for_each(|(g, (_, group))| group.iter().for_each(|row| group_of[*row] = g));
-    let anchors: Vec<u32> = rows.per_row(|group| rows.steps(group, threshold).anchors);
-    let cluster: Vec<(usize, u32)> = group_of.into_iter().zip(anchors).collect();
+    let mut cluster = vec![String::new(); rows.rewards.len()];
+    for (name, group) in &rows.groups {
+        let anchors = rows.steps(group, threshold).anchors;
+        group.iter().zip(anchors).for_each(|(row, anchor)| cluster[*row] = format!("{name} {anchor}"));
+    }
+    let cluster: Vec<&str> = cluster.iter().map(String::as_str).collect();
     let mut out = rows.penalised();
-    out["step_group"] = json!(clusters(&cluster));
+    out["step_group"] = json!(numbered(&cluster));
     out["episode_adv_row"] = json!(of(&|steps| gigpo.episode(steps)));
     out["step_adv_row"] = json!(of(&|steps| gigpo.step(steps)));
     out["advantages"] = json!(rows.on_tokens(&advantages));
@@ -243,7 +256,7 @@ pub fn grpo_rloo(case: Case<'_>) -> Value {
     let scores: Vec<f64> = matrix(&case.inputs["token_level_rewards"]).iter().map(|row| row.iter().sum()).collect();
     let paths = rows_by(&texts(&case.inputs["traj_uid"]));
     let over = over(case.params);
-    let measure: Box<dyn Fn(&[f64]) -> ascribe_math::Measure> = match case.params["estimator"].as_str() {
+    let measure: Box<dyn Fn(&[f64]) -> Measure> = match case.params["estimator"].as_str() {
         Some("grpo") => {
             let std = flag(case.params, "norm_adv_by_std_in_grpo");
             let epsilon = number(case.params, "epsilon");
