@@ -17,7 +17,7 @@ pub fn clusters(keys: impl ExactSizeIterator<Item = u64>) -> Vec<u32> {
     let mut table = vec![EMPTY; 1 << bits];
     let mask = table.len() - 1;
     let mut n_clusters = 0;
-    let mut cluster_of = |key: u64| {
+    let cluster_of = |key: u64| {
         // Fibonacci hashing: the high bits of a product with 2^64 over the golden ratio.
         let mut slot = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize;
         loop {
@@ -33,7 +33,7 @@ pub fn clusters(keys: impl ExactSizeIterator<Item = u64>) -> Vec<u32> {
             }
         }
     };
-    keys.map(|key| cluster_of(key)).collect()
+    keys.map(cluster_of).collect()
 }
 
 /// Moments of each cluster, in two passes: the mean first, so that nothing cancels.

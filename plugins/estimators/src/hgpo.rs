@@ -125,3 +125,136 @@ impl Hgpo {
 fn pair(a: u32, b: u32) -> u64 {
     (u64::from(a) << 32) | u64::from(b)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{LOST, WON, batch, credit};
+    use crate::gigpo::Gigpo;
+    use crate::steps::tests::{any_walks, at, walks};
+    use ascribe_core::End;
+    use proptest::prelude::*;
+
+    /// γ and levels, without division and ε.
+    fn centred(gamma: f64, levels: u64) -> Hgpo {
+        let settings = serde_json::json!({ "gamma": gamma, "levels": levels, "std": false, "epsilon": 0.0 });
+        serde_json::from_value(settings).unwrap()
+    }
+    fn near(got: &[f32], want: &[f64]) -> bool {
+        got.len() == want.len() && got.iter().zip(want).all(|(g, w)| (f64::from(*g) - w).abs() < 1e-6)
+    }
+    fn three() -> ascribe_core::Batch {
+        walks(&[vec![(0, 0.0), (1, 4.0)], vec![(0, 0.0), (1, 0.0)], vec![(0, 0.0), (2, 0.0), (1, 8.0)]])
+    }
+
+    #[test]
+    fn longer_agreement_weighs_more() {
+        // γ = 1. Level 1: from 0 the returns are 4, 0, 8, and from 1 as well: 0, −4, 4; from 2 there is one alone.
+        // Level 2: from 0 to 1 they are 4, 0: 2, −2. Weights 2 and 3: (2·−4 + 3·−2)/5 = −2.8; a 0 is left out.
+        assert!(near(&credit(&centred(1.0, 1), &three()), &[0.0, 2.0, -4.0, -2.8, 4.0, 0.0, 4.0]));
+        // The 0 keeps its weight: (2·0 + 3·2)/5.
+        let kept = Hgpo { keep_zeros: true, ..centred(1.0, 1) };
+        assert!(near(&credit(&kept, &three()), &[0.0, 1.2, -4.0, -2.8, 4.0, 0.0, 4.0]));
+        // α = 0: (−4 − 2)/2
+        let alike = Hgpo { alpha: nothing(), ..centred(1.0, 1) };
+        assert!(near(&credit(&alike, &three()), &[0.0, 2.0, -4.0, -3.0, 4.0, 0.0, 4.0]));
+        // No path is longer than three turns.
+        assert_eq!(credit(&centred(1.0, u64::MAX), &three()), credit(&centred(1.0, 2), &three()));
+    }
+
+    #[test]
+    fn levels_divide_by_population_deviations() {
+        // 1, 0: ±½ over ½, then the weights' ε: 2/(2 + ε)
+        let epsilon = NonNegative::try_from(0.5).unwrap();
+        let hgpo = Hgpo { std: true, epsilon, ..centred(1.0, 0) };
+        assert!(near(&credit(&hgpo, &walks(&[vec![(0, 1.0)], vec![(0, 0.0)]])), &[0.5 * 2.0 / 2.5, -0.5 * 2.0 / 2.5]));
+    }
+
+    #[test]
+    fn outcomes_can_be_the_level_below() {
+        // γ = ½: returns ½, 1, 0, 0. Level 0 over turns ±½, level 1 at the start ±¼: (1·½ + 2·¼)/3
+        let two = walks(&[vec![(0, 0.0), (1, 1.0)], vec![(0, 0.0), (2, 0.0)]]);
+        let based = Hgpo { base_group: true, ..centred(0.5, 0) };
+        assert!(near(&credit(&based, &two), &[1.0 / 3.0, 0.5, -1.0 / 3.0, -0.5]));
+        let one = walks(&[vec![(0, 2.0)]]);
+        assert_eq!(credit(&based, &one), [0.0]);
+        assert_eq!(credit(&Hgpo { mode: Mode::Official, ..based }, &one), [2.0]);
+    }
+
+    #[test]
+    fn equal_values_give_exactly_zero() {
+        for n in 2..16 {
+            let same = walks(&vec![vec![(0, 0.0), (1, 0.3), (2, 0.7)]; n]);
+            let hgpo = Hgpo { std: true, base_group: true, epsilon: verl_epsilon(), ..centred(0.95, 2) };
+            assert_eq!(credit(&hgpo, &same), vec![0.0; 3 * n]);
+        }
+    }
+
+    #[test]
+    fn siblings_share_their_past() {
+        // Returns ½, 1, 0 and 3, 3. From 0: ½, 3; from 1: 1, 0, 3, mean 4/3; from 0 to 1 the same, as both are reached there.
+        let turns = vec![at(None, 0, 0.0), at(Some(0), 1, 1.0), at(Some(0), 1, 0.0), at(None, 0, 0.0), at(Some(3), 1, 3.0)];
+        let tree = batch(turns, &[(1, WON), (2, LOST), (4, WON)]);
+        let third = 1.0 / 3.0;
+        assert!(near(&credit(&centred(1.0, 1), &tree), &[-1.25, -third, -4.0 * third, 1.25, 5.0 * third]));
+    }
+
+    #[test]
+    fn what_was_not_tried_moves_no_baseline() {
+        let turns = vec![at(None, 0, 1.0), at(None, 0, 0.0), at(None, 0, 9.0)];
+        let untried = batch(turns, &[(0, WON), (1, LOST), (2, End::Untried)]);
+        let credit = centred(1.0, 2).estimate(untried.group(0), &Now::default()).unwrap();
+        assert_eq!(credit.turns, [Some(0.5), Some(-0.5), None]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_level_alone_is_the_step_part_of_gigpo(paths in any_walks()) {
+            let batch = walks(&paths);
+            let gigpo: Gigpo = serde_json::from_value(serde_json::json!({ "gamma": 0.5, "std": false })).unwrap();
+            let steps = gigpo.steps(batch.group(0));
+            let got = centred(0.5, 0).advantages(&steps);
+            prop_assert!(got.iter().zip(gigpo.step(&steps)).all(|(g, w)| (g - w).abs() < 1e-12));
+        }
+
+        #[test]
+        fn every_level_is_the_plain_comparison(paths in any_walks(), levels in 0u64..4, keep_zeros: bool) {
+            let batch = walks(&paths);
+            let hgpo = Hgpo { keep_zeros, ..centred(0.5, levels) };
+            let steps = Steps::of(batch.group(0), 0.5, 0.0);
+            // The last k observations, oldest last; none where the path is shorter.
+            let past = |step: usize, k: usize| {
+                let path = std::iter::successors(Some(step), |s| steps.parents[*s].map(|p| p as usize));
+                let seen: Vec<u32> = path.take(k).map(|s| steps.anchors[s]).collect();
+                (seen.len() == k).then_some(seen)
+            };
+            for (step, got) in hgpo.advantages(&steps).into_iter().enumerate() {
+                let (mut sum, mut weights) = (0.0, 0.0);
+                for k in 1..=levels as usize + 1 {
+                    let Some(own) = past(step, k) else { continue };
+                    let same: Vec<f64> = (0..steps.turns.len()).filter(|s| past(*s, k).as_ref() == Some(&own)).map(|s| steps.returns[s]).collect();
+                    let advantage = steps.returns[step] - same.iter().sum::<f64>() / same.len() as f64;
+                    if same.len() > 1 && (keep_zeros || advantage.abs() > 1e-12) {
+                        sum += (k as f64 + 1.0) * advantage;
+                        weights += k as f64 + 1.0;
+                    }
+                }
+                let want = if weights > 0.0 { sum / weights } else { 0.0 };
+                prop_assert!((got - want).abs() < 1e-9, "{step}: {got}, not {want}");
+            }
+        }
+
+        #[test]
+        fn permuting_trajectories_permutes_credit(paths in any_walks(), turn_by in 0usize..7) {
+            // γ = ½ and small numbers: what is exactly 0 is so in every order.
+            let hgpo = Hgpo { base_group: true, ..centred(0.5, 2) };
+            let turn_by = turn_by % paths.len();
+            let mut permuted = paths.clone();
+            permuted.rotate_left(turn_by);
+            let mut want = credit(&hgpo, &walks(&paths));
+            want.rotate_left(paths[..turn_by].iter().map(Vec::len).sum());
+            let got = credit(&hgpo, &walks(&permuted));
+            prop_assert!(got.iter().zip(&want).all(|(g, w)| (g - w).abs() < 1e-5), "{got:?} {want:?}");
+        }
+    }
+}

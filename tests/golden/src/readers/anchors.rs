@@ -1,12 +1,12 @@
 //! Methods of verl-agent, as it lays them out: a row is one turn of a trajectory, with a group's and a trajectory's name;
 //! rows of a trajectory are in time order, but need not be neighbours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ascribe_core::log::Validity;
 use ascribe_core::{AdvantageEstimator, Now};
 use ascribe_estimators::{Gigpo, Grpo, Hgpo, Rloo, Steps};
-use ascribe_math::{Measure, clusters, returns, similar_clusters, similarity};
+use ascribe_math::{clusters, returns, similar_clusters, similarity};
 use serde_json::{Value, json};
 
 use crate::Case;
@@ -93,19 +93,21 @@ impl<'a> Rows<'a> {
         if starts.iter().any(|start| *start != starts[0]) {
             return;
         }
-        let mut last: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut last = BTreeSet::new();
         let mut turns = Vec::new();
         for (place, row) in rows.iter().enumerate() {
             let parent = self.parents[*row].map(|parent| rows.binary_search(&parent).expect("in the same group, before"));
-            parent.map(|parent| last.remove(&parent));
-            last.insert(place, place);
+            if let Some(parent) = parent {
+                last.remove(&parent);
+            }
+            last.insert(place);
             let mut turn = turn(parent, 1, self.rewards[*row]);
             turn.validity = if self.valid[*row] { Validity::Valid } else { Validity::Malformed };
             turn.observation = self.anchors[*row].into();
             turn.observation_text = self.anchors[*row].into();
             turns.push(turn);
         }
-        let batch = batch(vec![group(turns, last.into_keys().collect())]);
+        let batch = batch(vec![group(turns, last.into_iter().collect())]);
         let equal = |what: &str, got: &[f64], want: &[f64]| {
             assert_eq!(got.len(), want.len(), "{name}: {what}");
             for (got, want) in got.iter().zip(want) {
@@ -256,17 +258,13 @@ pub fn grpo_rloo(case: Case<'_>) -> Value {
     let scores: Vec<f64> = matrix(&case.inputs["token_level_rewards"]).iter().map(|row| row.iter().sum()).collect();
     let paths = rows_by(&texts(&case.inputs["traj_uid"]));
     let over = over(case.params);
-    let measure: Box<dyn Fn(&[f64]) -> Measure> = match case.params["estimator"].as_str() {
+    let measure = |entries: &[f64]| match case.params["estimator"].as_str() {
         Some("grpo") => {
             let std = flag(case.params, "norm_adv_by_std_in_grpo");
             let epsilon = number(case.params, "epsilon");
-            let grpo: Grpo = config(json!({ "std": std, "epsilon": epsilon, "mode": "official", "over": over }));
-            Box::new(move |entries| grpo.measure(entries))
+            config::<Grpo>(json!({ "std": std, "epsilon": epsilon, "mode": "official", "over": over })).measure(entries)
         }
-        Some("rloo") => {
-            let rloo: Rloo = config(json!({ "mode": "official", "over": over }));
-            Box::new(move |entries| rloo.measure(entries))
-        }
+        Some("rloo") => config::<Rloo>(json!({ "mode": "official", "over": over })).measure(entries),
         other => panic!("no estimator {other:?}"),
     };
     let mut out = vec![0.0; scores.len()];
