@@ -1,6 +1,6 @@
 //! Baselines within a group: what a member is compared with.
 
-use crate::{Float, is_constant};
+use crate::{Float, Measure, Moments, is_constant};
 
 /// Sum over the group without the member, divided by the number of the others: `x_i ← x_i − Σ_{j≠i} x_j / (n − 1)`.
 ///
@@ -24,6 +24,12 @@ pub fn leave_one_out<T: Float>(x: &mut [T]) {
     }
 }
 
+/// `n/(n − 1) · (x − mean)` as a measure: a member's is what [`leave_one_out`] gives, also of a group of one.
+pub fn leave_one_out_measure(group: &Moments) -> Measure {
+    let n = group.n as f64;
+    if group.n < 2 { Measure { origin: 0.0, unit: 1.0 } } else { Measure { origin: group.mean, unit: (n - 1.0) / n } }
+}
+
 /// The length-weighted mean `Σ l_i x_i / Σ l_i`; `None` where no member has a length.
 ///
 /// * `x`, `lengths`: `[group]`
@@ -45,6 +51,7 @@ pub fn length_weighted_mean<T: Float>(x: &[T], lengths: &[usize]) -> Option<f64>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::moments;
     use proptest::prelude::*;
 
     #[test]
@@ -65,6 +72,7 @@ mod tests {
         let mut one = [0.7];
         leave_one_out(&mut one);
         assert_eq!(one, [0.7]);
+        assert_eq!(leave_one_out_measure(&moments(&one)).of(0.7), 0.7);
         assert_eq!(length_weighted_mean(&[0.1f64; 3], &[3, 1, 7]), Some(0.1));
     }
 
@@ -76,6 +84,8 @@ mod tests {
             let mut y = x.clone();
             leave_one_out(&mut y);
             prop_assert!(y.iter().zip(&x).all(|(y, x)| (y - n / (n - 1.0) * (x - mean)).abs() < 1e-9));
+            let measure = leave_one_out_measure(&moments(&x));
+            prop_assert!(y.iter().zip(&x).all(|(y, x)| (y - measure.of(*x)).abs() < 1e-9));
         }
 
         #[test]

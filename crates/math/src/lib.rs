@@ -4,12 +4,17 @@
 //! implementations compute a mean in `f32` and then divide the rounding noise by ε.
 
 pub mod baseline;
+pub mod cluster;
 pub mod returns;
+pub mod similarity;
 pub mod spread;
 
-pub use baseline::{leave_one_out, length_weighted_mean};
+pub use baseline::{leave_one_out, leave_one_out_measure, length_weighted_mean};
+pub use cluster::{clusters, moments_by};
 pub use returns::{gae, n_step, returns};
 pub use spread::{Deviation, Moments, Singleton, Standardise, explained_variance, is_constant, moments, standardise, whiten};
+pub use similarity::similar_clusters;
+pub use spread::{Deviation, Measure, Moments, Singleton, Standardise, is_constant, moments, standardise};
 
 /// `f32` or `f64`.
 pub trait Float: num_traits::Float + num_traits::AsPrimitive<f64> + 'static {

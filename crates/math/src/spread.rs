@@ -32,6 +32,38 @@ pub struct Standardise {
     pub singleton: Singleton,
 }
 
+/// Where zero lies and how long one is: a group's numbers, and others beside them, are told in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measure {
+    /// What becomes 0.
+    pub origin: f64,
+    /// What a distance is divided by; infinite where there is nothing to measure with.
+    pub unit: f64,
+}
+
+impl Measure {
+    /// `(x − origin) / unit`.
+    pub fn of(self, x: f64) -> f64 {
+        (x - self.origin) / self.unit
+    }
+}
+
+impl Standardise {
+    /// `(x − mean) / (std + ε)` as a measure, or `x − mean` without a scale.
+    ///
+    /// A group without spread has no unit: with a scale, everything becomes 0.
+    pub fn measure(self, group: &Moments) -> Measure {
+        let (origin, unit) = match (self.singleton, self.scale) {
+            (Singleton::Zero, _) if group.n == 1 => (group.mean, f64::INFINITY),
+            (Singleton::Raw, scale) if group.n == 1 => (0.0, scale.map_or(1.0, |(_, epsilon)| 1.0 + epsilon)),
+            (_, Some(_)) if group.squares == 0.0 => (group.mean, f64::INFINITY),
+            (_, Some((deviation, epsilon))) => (group.mean, group.deviation(deviation) + epsilon),
+            (_, None) => (group.mean, 1.0),
+        };
+        Measure { origin, unit }
+    }
+}
+
 /// Number, mean and sum of squared distances from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
@@ -84,19 +116,8 @@ pub fn moments<T: Float>(x: &[T]) -> Moments {
 ///
 /// Shao et al. 2024, "DeepSeekMath", arXiv 2402.03300, §4.1.2 (with `Sample`, ε = 1e-6 as in verl).
 pub fn standardise<T: Float>(x: &mut [T], how: Standardise) {
-    if x.len() == 1 && how.singleton == Singleton::Raw {
-        if let Some((_, epsilon)) = how.scale {
-            x[0] = T::of(x[0].as_() / (1.0 + epsilon));
-        }
-        return;
-    }
-    let m = moments(x);
-    if m.squares == 0.0 {
-        x.fill(T::zero());
-        return;
-    }
-    let divisor = how.scale.map_or(1.0, |(deviation, epsilon)| m.deviation(deviation) + epsilon);
-    x.iter_mut().for_each(|v| *v = T::of(((*v).as_() - m.mean) / divisor));
+    let measure = how.measure(&moments(x));
+    x.iter_mut().for_each(|v| *v = T::of(measure.of((*v).as_())));
 }
 
 /// `x ← (x − mean) / √(var + ε)` in place, `[n]`; equal values, and a single one, become exactly 0.
@@ -173,6 +194,19 @@ mod tests {
         check(VERL, &[2.0], &[1.999_998_000_002], 1e-12);
         check(of(Deviation::Sample, 1e-6), &[2.0], &[0.0], 0.0);
         check(Standardise { scale: None, singleton: Singleton::Raw }, &[2.0], &[2.0], 0.0);
+    }
+
+    #[test]
+    fn a_number_beside_the_group_is_told_in_its_measure() {
+        let (how, pair) = (of(Deviation::Population, 0.0), moments(&[1.0, 3.0]));
+        // mean 2, population deviation 1
+        assert_eq!(how.measure(&pair).of(4.5), 2.5);
+        assert_eq!(Standardise { scale: None, ..how }.measure(&pair).of(4.5), 2.5);
+        // without spread there is no unit, but a distance
+        let same = moments(&[3.0, 3.0]);
+        assert_eq!(how.measure(&same).of(4.5), 0.0);
+        assert_eq!(Standardise { scale: None, ..how }.measure(&same).of(4.5), 1.5);
+        assert_eq!(VERL.measure(&moments(&[7.0])).of(2.0), 2.0 / (1.0 + 1e-6));
     }
 
     #[test]

@@ -7,15 +7,18 @@
 //! `(G − 1)/G` times leave-one-out (RLOO), and Dr. GRPO's advantage (arXiv 2503.20783).
 //! Edge cases: equal outcomes give exactly 0 (official code divides the rounding noise of its `f32` mean by ε). A
 //! group of one gives 0; with `mode = "official"` it keeps its raw outcome, as in verl. Untried paths (they have no
-//! return) are not trained and move no baseline.
+//! return) are not trained and move no baseline. verl-agent's fork pools one entry per environment step by default, so
+//! that long trajectories weigh more: `over = "turns"`.
 
 use ascribe_core::range::NonNegative;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin, preset};
 use ascribe_math::{Deviation, Singleton, Standardise, standardise};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_math::{Deviation, Measure, Singleton, Standardise, moments, standardise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Mode, from_outcomes, verl_epsilon, yes};
+use crate::outcome::{Mode, Over, from_outcomes, from_outcomes_of_turns, verl_epsilon, yes};
 
 /// `[estimator.grpo]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +33,9 @@ pub struct Grpo {
     /// Where paper and verl differ: a group of one.
     #[serde(default)]
     pub mode: Mode,
+    /// What mean and deviation are over: `trajectories`, or `turns` as in verl-agent.
+    #[serde(default)]
+    pub over: Over,
 }
 
 plugin! {
@@ -50,7 +56,10 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            Ok(from_outcomes(group, |outcomes, _| self.advantages(outcomes)))
+            Ok(match self.over {
+                Over::Trajectories => from_outcomes(group, |outcomes, _| self.advantages(outcomes)),
+                Over::Turns => from_outcomes_of_turns(group, |entries| self.measure(entries)),
+            })
         }
     }
 }
@@ -58,11 +67,20 @@ plugin! {
 impl Grpo {
     /// Outcomes of one group become advantages in place, `[paths]`.
     pub fn advantages(&self, outcomes: &mut [f64]) {
+        standardise(outcomes, self.how());
+    }
+
+    /// What outcomes are told in when the statistics are over these `entries`, `[paths]` or `[turns]`.
+    pub fn measure(&self, entries: &[f64]) -> Measure {
+        self.how().measure(&moments(entries))
+    }
+
+    fn how(&self) -> Standardise {
         let singleton = match self.mode {
             Mode::Paper => Singleton::Zero,
             Mode::Official => Singleton::Raw,
         };
-        standardise(outcomes, Standardise { scale: self.std.then_some((Deviation::Sample, *self.epsilon)), singleton });
+        Standardise { scale: self.std.then_some((Deviation::Sample, *self.epsilon)), singleton }
     }
 }
 
@@ -94,7 +112,7 @@ mod tests {
     use ascribe_core::End;
 
     fn grpo(std: bool, mode: Mode) -> Grpo {
-        Grpo { std, mode, epsilon: verl_epsilon() }
+        Grpo { std, mode, epsilon: verl_epsilon(), over: Over::Trajectories }
     }
     fn outcomes(rewards: &[f32], estimator: &Grpo) -> Vec<f32> {
         let paths: Vec<[f32; 1]> = rewards.iter().map(|r| [*r]).collect();
@@ -128,6 +146,24 @@ mod tests {
     fn a_shared_turn_gets_the_mean_over_its_leaves() {
         let tree = batch(vec![turn(None, 0.0), turn(Some(0), 1.0), turn(Some(0), 0.0)], &[(1, WON), (2, LOST)]);
         assert_eq!(credit(&grpo(false, Mode::Paper), &tree), [0.0, 0.5, -0.5]);
+    }
+
+    #[test]
+    fn over_turns_long_trajectories_weigh_more() {
+        let two = chains(&[(&[0.0, 0.0, 3.0], WON), (&[0.0], LOST)]);
+        let over_turns = Grpo { over: Over::Turns, ..grpo(false, Mode::Paper) };
+        // mean of 3, 3, 3, 0
+        assert_eq!(credit(&over_turns, &two), [0.75, 0.75, 0.75, -2.25]);
+        // a shared turn is one entry: mean of ½, 1, 0
+        let tree = batch(vec![turn(None, 0.0), turn(Some(0), 1.0), turn(Some(0), 0.0)], &[(1, WON), (2, LOST)]);
+        assert_eq!(credit(&over_turns, &tree), [0.0, 0.5, -0.5]);
+        // a group of one turn
+        let official = Grpo { over: Over::Turns, ..grpo(false, Mode::Official) };
+        assert_eq!(credit(&official, &chains(&[(&[2.0], WON)])), [2.0]);
+        // what was not tried is no entry
+        let untried = chains(&[(&[1.0], WON), (&[0.0], LOST), (&[9.0, 9.0], End::Untried)]);
+        let credit = over_turns.estimate(untried.group(0), &Now::default()).unwrap();
+        assert_eq!(credit.turns, [Some(0.5), Some(-0.5), None, None]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use ascribe_core::range::NonNegative;
 use ascribe_core::{Credit, End, Group, Need};
+use ascribe_math::Measure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,17 @@ impl Mode {
     }
 }
 
+/// What the statistics of a group are over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// One entry per trajectory.
+    #[default]
+    Trajectories,
+    /// One entry per turn, so that long trajectories weigh more (verl-agent).
+    Turns,
+}
+
 /// Default of a key that is on.
 pub(crate) fn yes() -> bool {
     true
@@ -36,13 +48,23 @@ pub(crate) fn verl_epsilon() -> NonNegative {
     NonNegative::try_from(1e-6).expect("1e-6 is at least 0")
 }
 
+/// Default of a weight that changes nothing.
+pub(crate) fn one() -> NonNegative {
+    NonNegative::try_from(1.0).expect("1 is at least 0")
+}
+
+/// Default of what is not subtracted.
+pub(crate) fn nothing() -> NonNegative {
+    NonNegative::try_from(0.0).expect("0 is at least 0")
+}
+
 /// Turns the outcomes of the paths that were tried into advantages; a shared turn gets the mean over its leaves.
 ///
 /// * `advantage(outcomes, lengths)` gets outcome and number of sampled tokens per path and makes the outcomes advantages.
 ///
 /// Untried paths have no return: they are not trained and move no baseline.
 pub(crate) fn from_outcomes(group: Group<'_>, advantage: impl FnOnce(&mut [f64], &[usize])) -> Credit {
-    let tried: Vec<bool> = group.trajectories().map(|t| t.leaf().end != End::Untried).collect();
+    let tried = paths_tried(group);
     let of_tried = |(x, tried): (f64, &bool)| tried.then_some(x);
     let mut numbers: Vec<f64> = group.outcomes().into_iter().zip(&tried).filter_map(of_tried).collect();
     let sampled = |path: ascribe_core::batch::Trajectory<'_>| path.turns_up().map(|t| group.sampled_of(t).len()).sum::<usize>();
@@ -51,4 +73,23 @@ pub(crate) fn from_outcomes(group: Group<'_>, advantage: impl FnOnce(&mut [f64],
     let mut numbers = numbers.into_iter();
     let per_leaf: Vec<Option<f64>> = tried.iter().map(|t| t.then(|| numbers.next()).flatten()).collect();
     Credit { turns: group.mean_over_some_leaves(&per_leaf), ..Credit::default() }
+}
+
+/// The same where each turn is an entry of its own: it has the outcome of its path, a shared turn once the mean over its
+/// leaves.
+///
+/// * `measure(entries)` says what outcomes are told in.
+pub(crate) fn from_outcomes_of_turns(group: Group<'_>, measure: impl FnOnce(&[f64]) -> Measure) -> Credit {
+    let of_tried = |(x, tried): (f64, bool)| tried.then_some(x);
+    let per_leaf: Vec<Option<f64>> = group.outcomes().into_iter().zip(paths_tried(group)).map(of_tried).collect();
+    let mut turns = group.mean_over_some_leaves(&per_leaf);
+    let entries: Vec<f64> = turns.iter().flatten().map(|x| f64::from(*x)).collect();
+    let measure = measure(&entries);
+    turns.iter_mut().flatten().for_each(|x| *x = measure.of(f64::from(*x)) as f32);
+    Credit { turns, ..Credit::default() }
+}
+
+/// Which paths were tried, `[paths]`.
+fn paths_tried(group: Group<'_>) -> Vec<bool> {
+    group.trajectories().map(|t| t.leaf().end != End::Untried).collect()
 }

@@ -5,14 +5,18 @@
 //! Ahmadian et al. 2024, "Back to Basics", arXiv 2402.14740, eq. 7; Kool et al. 2019. Official numbers from verl
 //! (`compute_rloo_outcome_advantage` and its vectorised form). Reductions: `G/(G − 1)` times GRPO without its division.
 //! Edge cases: equal outcomes give exactly 0. A group of one gives 0; with `mode = "official"` it keeps its raw outcome,
-//! as in verl's loop (verl's own vectorised form gives 0). Untried paths are not trained and move no baseline.
+//! as in verl's loop (verl's own vectorised form gives 0). Untried paths are not trained and move no baseline. verl-agent's
+//! fork counts environment steps as members by default, so that a turn's baseline holds its own trajectory's other turns:
+//! `over = "turns"`.
 
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::leave_one_out;
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_math::{Measure, leave_one_out, leave_one_out_measure, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Mode, from_outcomes};
+use crate::outcome::{Mode, Over, from_outcomes, from_outcomes_of_turns};
 
 /// `[estimator.rloo]`
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +25,9 @@ pub struct Rloo {
     /// Where paper and verl differ: a group of one.
     #[serde(default)]
     pub mode: Mode,
+    /// What the baseline is over: `trajectories`, or `turns` as in verl-agent.
+    #[serde(default)]
+    pub over: Over,
 }
 
 plugin! {
@@ -40,7 +47,10 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            Ok(from_outcomes(group, |outcomes, _| self.advantages(outcomes)))
+            Ok(match self.over {
+                Over::Trajectories => from_outcomes(group, |outcomes, _| self.advantages(outcomes)),
+                Over::Turns => from_outcomes_of_turns(group, |entries| self.measure(entries)),
+            })
         }
     }
 }
@@ -53,6 +63,14 @@ impl Rloo {
             (group, _) => leave_one_out(group),
         }
     }
+
+    /// What outcomes are told in when the baseline is over these `entries`, `[paths]` or `[turns]`.
+    pub fn measure(&self, entries: &[f64]) -> Measure {
+        match (entries, self.mode) {
+            ([alone], Mode::Paper) => Measure { origin: *alone, unit: f64::INFINITY },
+            (group, _) => leave_one_out_measure(&moments(group)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -61,7 +79,7 @@ mod tests {
     use crate::fixture::{LOST, WON, batch, chains, credit, turn};
     use ascribe_core::End;
 
-    const PAPER: Rloo = Rloo { mode: Mode::Paper };
+    const PAPER: Rloo = Rloo { mode: Mode::Paper, over: Over::Trajectories };
 
     #[test]
     fn each_is_compared_with_the_others() {
@@ -78,13 +96,20 @@ mod tests {
     #[test]
     fn a_group_of_one_is_zero_or_raw() {
         assert_eq!(credit(&PAPER, &chains(&[(&[2.0], WON)])), [0.0]);
-        assert_eq!(credit(&Rloo { mode: Mode::Official }, &chains(&[(&[2.0], WON)])), [2.0]);
+        assert_eq!(credit(&Rloo { mode: Mode::Official, ..PAPER }, &chains(&[(&[2.0], WON)])), [2.0]);
     }
 
     #[test]
     fn a_shared_turn_gets_the_mean_over_its_leaves() {
         let tree = batch(vec![turn(None, 0.0), turn(Some(0), 1.0), turn(Some(0), 0.0)], &[(1, WON), (2, LOST)]);
         assert_eq!(credit(&PAPER, &tree), [0.0, 1.0, -1.0]);
+    }
+
+    #[test]
+    fn over_turns_the_others_are_turns() {
+        let two = chains(&[(&[0.0, 0.0, 3.0], WON), (&[0.0], LOST)]);
+        // each 3 against 3, 3, 0; the 0 against three 3
+        assert_eq!(credit(&Rloo { over: Over::Turns, ..PAPER }, &two), [1.0, 1.0, 1.0, -3.0]);
     }
 
     #[test]

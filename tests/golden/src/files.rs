@@ -18,11 +18,15 @@ pub const FILES: &[(&str, Entry)] = &[
     ("gae_token", Read(F64, readers::returns::gae_token)),
     ("gae_turn", Read(F64, readers::returns::gae_turn)),
     ("gae_verl", Read(F32, readers::returns::gae_verl)),
+    ("gigpo", Read(F32, readers::anchors::gigpo)),
+    ("gigpo_similarity", Read(F32, readers::anchors::gigpo)),
     ("gpg_verl", Read(F32, readers::outcomes::gpg)),
     ("group_book", Read(F64, readers::worked::group_book)),
     ("grpo_passk_verl", Read(F32, readers::outcomes::grpo_passk)),
     ("grpo_vectorized_verl", Read(F32, readers::outcomes::grpo_vectorized)),
     ("grpo_verl", Read(F32, readers::outcomes::grpo)),
+    ("hgpo", Read(F32, readers::anchors::hgpo)),
+    ("hgpo_keep_zero_variant", Read(F32, readers::anchors::hgpo_keep_zeros)),
     ("igpo_info_gain", Pending("the critic `info-gain`")),
     ("masked_whiten_verl", Read(F32, readers::returns::masked_whiten)),
     ("methods_rederived", Pending("porting")),
@@ -47,6 +51,7 @@ pub const FILES: &[(&str, Entry)] = &[
     ("tir_optimal_token_baseline_verl", Read(F32, readers::outcomes::tir_optimal_token_baseline)),
     ("trl_grpo", Read(F32, readers::libraries::trl_grpo)),
     ("trl_rloo", Read(F32, readers::libraries::trl_rloo)),
+    ("verl_agent_grpo_rloo", Read(F32, readers::anchors::grpo_rloo)),
 ];
 
 /// Files whose `expected_f64` is not all `f64`, with the reason; it is compared as `f32` there.

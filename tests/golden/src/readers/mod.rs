@@ -1,5 +1,6 @@
 //! Readers, by family of methods.
 
+pub mod anchors;
 pub mod libraries;
 pub mod outcomes;
 pub mod rederived;
