@@ -4,11 +4,19 @@
 //! implementations compute a mean in `f32` and then divide the rounding noise by ε.
 
 pub mod baseline;
+pub mod branching;
+pub mod columns;
+pub mod pair;
 pub mod returns;
+pub mod scores;
 pub mod spread;
 
 pub use baseline::{leave_one_out, length_weighted_mean};
+pub use branching::branch_probability;
+pub use columns::{centre_columns, resetting_returns};
+pub use pair::{momentum_rewards, pair_advantages, soften};
 pub use returns::{gae, n_step, returns};
+pub use scores::{checklist_score, self_report_bonus, soft_min_rewards};
 pub use spread::{Deviation, Moments, Singleton, Standardise, is_constant, moments, standardise};
 
 /// `f32` or `f64`.
