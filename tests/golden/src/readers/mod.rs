@@ -2,3 +2,4 @@
 
 pub mod outcomes;
 pub mod rederived;
+pub mod turn_rewards;
