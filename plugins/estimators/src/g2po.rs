@@ -158,7 +158,7 @@ impl G2po {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch};
-    use crate::graph::tests::{Step, paths, step};
+    use crate::graph::tests::{Step, forests, is_sound, paths, step};
     use ascribe_core::End;
     use proptest::prelude::*;
 
@@ -231,6 +231,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn credit_is_sound_on_any_forest(batch in forests(), std: bool) {
+            for over in [Over::Turns, Over::Trajectories] {
+                is_sound(&G2po { std, ..centred(1.0, over) }, &batch);
+            }
+        }
+
         #[test]
         fn graph_terms_are_centred_and_finite(
             group in prop::collection::vec((prop::collection::vec((0u8..3, 0u8..2, 0u8..3), 0..5), 0i8..3), 1..6), std: bool

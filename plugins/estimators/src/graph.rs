@@ -67,8 +67,9 @@ pub(crate) fn states_after(group: Group<'_>) -> &[KeyId] {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use ascribe_core::Batch;
     use ascribe_core::log::TurnLog;
+    use ascribe_core::{AdvantageEstimator, Batch, Column, End, Limit, Now, Scope, Signal};
+    use proptest::prelude::*;
 
     use crate::fixture::{LOST, WON, batch, turn};
 
@@ -91,5 +92,65 @@ pub(crate) mod tests {
             leaves.push((turns.len() - 1, if *reward > 0.0 { WON } else { LOST }));
         }
         batch(turns, &leaves)
+    }
+
+    /// Any forest with turn signals that have gaps, values of states, and ends of every kind.
+    pub(crate) fn forests() -> impl Strategy<Value = Batch> {
+        let turns = prop::collection::vec((any::<u8>(), -3i8..4, 0u8..2, 0u8..3, 0u8..7, prop::option::of(-3i8..4)), 1..12);
+        turns.prop_map(|turns| {
+            let mut logs: Vec<TurnLog> = Vec::new();
+            let mut leaves = Vec::new();
+            let mut has_child = vec![false; turns.len()];
+            for (t, (parent, reward, action, after, ..)) in turns.iter().enumerate() {
+                let parent = (*parent as usize % (t + 1)).checked_sub(1);
+                // All start in one state; a turn acts in the state that its parent led to.
+                let state = parent.map_or(0, |p| logs[p].state_after[0]);
+                logs.push(step(parent, f32::from(*reward), (state, *action, *after)));
+                if let Some(p) = parent {
+                    has_child[p] = true;
+                }
+            }
+            for (t, (.., end, _)) in turns.iter().enumerate() {
+                let end = match end {
+                    0 | 1 => WON,
+                    2 | 3 => LOST,
+                    4 => End::Truncated(Limit::Turns),
+                    5 => End::Untried,
+                    _ => End::Failed("broken".into()),
+                };
+                if !has_child[t] {
+                    leaves.push((t, end));
+                } else if t % 4 == 3 {
+                    leaves.push((t, End::MacroBoundary));
+                }
+            }
+            let mut batch = batch(logs, &leaves);
+            // Rows of failed paths lie behind the others, so gaps fall anywhere.
+            let column: Column = turns.iter().map(|(.., x)| x.map(f32::from)).collect();
+            for name in ["info_gain", "contribution", "grounding", "turn_reward", "process_reward"] {
+                let signal = Signal { scope: Scope::Turn, provider: "test".into(), column: column.clone() };
+                batch.add_signal(name, signal).unwrap();
+            }
+            let value = Column::full((0..=turns.len()).map(|t| t as f32).collect());
+            batch.add_signal("value", Signal { scope: Scope::State, provider: "test".into(), column: value }).unwrap();
+            batch
+        })
+    }
+
+    /// Credit is finite; a turn on a path that was tried is trained, one that was not tried is not.
+    pub(crate) fn is_sound(estimator: &dyn AdvantageEstimator, batch: &Batch) {
+        let group = batch.group(0);
+        let credit = estimator.estimate(group, &Now::default()).unwrap();
+        credit.check(group).unwrap();
+        for (t, tried) in group.tried().into_iter().enumerate() {
+            let trained = group.sampled_of(t).any(|i| credit.tokens.get(i).is_some_and(Option::is_some));
+            assert!(tried || !(trained || credit.turns[t].is_some()), "turn {t} was not tried");
+        }
+        let outcomes: Vec<Option<f64>> =
+            group.trajectories().map(|path| (path.leaf().end != End::Untried).then_some(0.0)).collect();
+        for (t, on_tried) in super::mean_over_paths(group, &outcomes, |x, _| x).into_iter().enumerate() {
+            let trained = group.sampled_of(t).any(|i| credit.tokens.get(i).is_some_and(Option::is_some));
+            assert!(on_tried.is_none() || trained || credit.turns[t].is_some(), "turn {t} lies on a path that was tried");
+        }
     }
 }

@@ -127,7 +127,7 @@ impl GraphGpo {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch};
-    use crate::graph::tests::{Step, paths, step};
+    use crate::graph::tests::{Step, forests, is_sound, paths, step};
     use crate::{Grpo, Mode};
     use ascribe_core::Limit;
     use proptest::prelude::*;
@@ -181,6 +181,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn credit_is_sound_on_any_forest(batch in forests()) {
+            is_sound(&graph(1.0, 1.0), &batch);
+        }
+
         #[test]
         fn without_the_graph_it_is_grpo_and_no_way_is_longer_than_the_states(
             group in prop::collection::vec((prop::collection::vec((0u8..4, 0u8..2, 0u8..4), 0..5), 0i8..3), 1..6)

@@ -225,6 +225,7 @@ fn against_columns(group: Group<'_>, earned: &[Earned]) -> Credit {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, turn};
+    use crate::graph::tests::{forests, is_sound};
     use ascribe_core::{Batch, Column, Signal};
     use proptest::prelude::*;
 
@@ -308,6 +309,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn credit_is_sound_on_any_forest(batch in forests(), std: bool) {
+            for norm in [Norm::Joint, Norm::Separate, Norm::ColumnMean] {
+                is_sound(&igpo(0.5, norm, std), &batch);
+            }
+        }
+
         #[test]
         fn order_of_trajectories_is_order_of_credit(
             paths in prop::collection::vec((prop::collection::vec(-4i8..4, 1..5), -2i8..3), 2..6), separate: bool

@@ -164,6 +164,7 @@ impl MtGrpo {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, turn};
+    use crate::graph::tests::{forests, is_sound};
     use crate::{Grpo, Mode};
     use ascribe_core::{Batch, Column, End, Signal};
     use proptest::prelude::*;
@@ -232,6 +233,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn credit_is_sound_on_any_forest(batch in forests()) {
+            for form in [Form::FirstResult, Form::Suffix] {
+                is_sound(&mt(form, 1.0), &batch);
+            }
+        }
+
         #[test]
         fn without_turn_rewards_it_is_grpo(rewards in prop::collection::vec(-3i8..4, 1..8), suffix: bool) {
             let paths: Vec<[f32; 2]> = rewards.iter().map(|r| [0.0, f32::from(*r)]).collect();

@@ -157,6 +157,7 @@ mod tests {
     use super::*;
     use crate::Rloo;
     use crate::fixture::{LOST, WON, batch, chains, turn};
+    use crate::graph::tests::{forests, is_sound};
     use ascribe_core::log::Action;
     use ascribe_core::{Batch, Column, Signal};
     use proptest::prelude::*;
@@ -233,6 +234,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn credit_is_sound_on_any_forest(batch in forests()) {
+            for baseline in [Baseline::Turn, Baseline::Token] {
+                is_sound(&pure(baseline, 1.0), &batch);
+            }
+        }
+
         #[test]
         fn without_process_rewards_it_is_rloo(rewards in prop::collection::vec(-3i8..4, 2..8), token: bool) {
             let paths: Vec<[f32; 2]> = rewards.iter().map(|r| [0.0, f32::from(*r)]).collect();

@@ -153,7 +153,7 @@ fn numbered<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains};
-    use crate::graph::tests::{Step, paths, step};
+    use crate::graph::tests::{Step, forests, is_sound, paths, step};
     use ascribe_core::End;
     use proptest::prelude::*;
 
@@ -212,6 +212,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn credit_is_sound_on_any_forest(batch in forests(), history in 0u32..3) {
+            for key in [EdgeKey::Edge, EdgeKey::PositionAction] {
+                is_sound(&Salt { key, history, ..Salt::default() }, &batch);
+                is_sound(&Salt { key, history, mode: Mode::Official, ..rloo() }, &batch);
+            }
+        }
+
         #[test]
         fn an_edge_of_all_is_neutral_and_an_edge_of_one_keeps_its_advantage(
             rewards in prop::collection::vec(-3i8..4, 2..8)

@@ -125,7 +125,7 @@ impl SpaRl {
     }
 
     fn official_rewards(&self, group: Group<'_>) -> Vec<f64> {
-        let per_path = advantages_of_tried(group, |outcomes| leave_one_out(outcomes));
+        let per_path = advantages_of_tried(group, leave_one_out);
         let outcome = mean_over_paths(group, &per_path, |advantage, _| advantage);
         // Mean over the children of the number of turns that follow.
         let turns_from = group.fold_up(|_| 0.0, |_, after| after + 1.0);
@@ -141,6 +141,7 @@ impl SpaRl {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, credit, signalled, turn, valued};
+    use crate::graph::tests::{forests, is_sound};
     use crate::{Gae, ReturnToGo};
     use ascribe_core::{Batch, End};
     use proptest::prelude::*;
@@ -200,6 +201,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn credit_is_sound_on_any_forest(batch in forests()) {
+            for mode in [Shares::Paper, Shares::Official] {
+                is_sound(&spa(1.0, 0.5, None, mode), &batch);
+                is_sound(&spa(1.0, 0.5, Some(0.5), mode), &batch);
+            }
+        }
+
         #[test]
         fn it_is_gae_or_the_return_on_the_fused_reward(
             steps in prop::collection::vec((-4i8..4, 0u8..2, -4i8..4), 1..8), lambda in 0.0..=1.0f64
