@@ -158,7 +158,7 @@ impl G2po {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch};
-    use crate::graph::tests::{Step, forests, is_sound, paths, step};
+    use crate::graph::tests::{Step, forests, groups, is_sound, order_does_not_matter, paths, step};
     use ascribe_core::End;
     use proptest::prelude::*;
 
@@ -231,6 +231,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn order_of_trajectories_is_order_of_credit(group in groups()) {
+            order_does_not_matter(&centred(1.0, Over::Turns), &group);
+            order_does_not_matter(&G2po { std: true, ..centred(1.0, Over::Trajectories) }, &group);
+        }
+
         #[test]
         fn credit_is_sound_on_any_forest(batch in forests(), std: bool) {
             for over in [Over::Turns, Over::Trajectories] {

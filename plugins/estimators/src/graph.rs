@@ -153,4 +153,47 @@ pub(crate) mod tests {
             assert!(on_tried.is_none() || trained || credit.turns[t].is_some(), "turn {t} lies on a path that was tried");
         }
     }
+
+    /// A path: its turns (action, next state, signal), and what it earns at the end.
+    pub(crate) type Path = (Vec<(u8, u8, Option<i8>)>, i8);
+
+    /// Groups of independent paths.
+    pub(crate) fn groups() -> impl Strategy<Value = Vec<Path>> {
+        let turn = (0u8..2, 0u8..3, prop::option::of(-3i8..4));
+        prop::collection::vec((prop::collection::vec(turn, 1..5), 0i8..3), 1..6)
+    }
+
+    /// Permuting trajectories permutes credit.
+    pub(crate) fn order_does_not_matter(estimator: &dyn AdvantageEstimator, group: &[Path]) {
+        let credit = |order: &[usize]| {
+            let mut column = Column::default();
+            let mut records: Vec<(Vec<Step>, f32)> = Vec::new();
+            for (turns, reward) in order.iter().map(|i| &group[*i]) {
+                let mut state = 0;
+                let steps = turns.iter().map(|(action, after, _)| (std::mem::replace(&mut state, *after), *action, *after));
+                records.push((steps.collect(), f32::from(*reward)));
+                turns.iter().for_each(|(.., x)| column.push(x.map(f32::from)));
+            }
+            let records: Vec<(&[Step], f32)> = records.iter().map(|(steps, reward)| (&steps[..], *reward)).collect();
+            let mut batch = paths(&records);
+            for name in ["info_gain", "contribution", "grounding", "turn_reward", "process_reward"] {
+                let signal = Signal { scope: Scope::Turn, provider: "test".into(), column: column.clone() };
+                batch.add_signal(name, signal).unwrap();
+            }
+            let flat = estimator.estimate(batch.group(0), &Now::default()).unwrap().turns;
+            let mut per_path = vec![Vec::new(); group.len()];
+            let mut from = 0;
+            for i in order {
+                let until = from + group[*i].0.len();
+                per_path[*i] = flat[from..until].to_vec();
+                from = until;
+            }
+            per_path.concat()
+        };
+        let forward: Vec<usize> = (0..group.len()).collect();
+        let backward: Vec<usize> = (0..group.len()).rev().collect();
+        for (a, b) in credit(&forward).into_iter().zip(credit(&backward)) {
+            assert!((a.unwrap() - b.unwrap()).abs() < 1e-4, "{a:?} {b:?}");
+        }
+    }
 }

@@ -127,7 +127,7 @@ impl GraphGpo {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch};
-    use crate::graph::tests::{Step, forests, is_sound, paths, step};
+    use crate::graph::tests::{Step, forests, groups, is_sound, order_does_not_matter, paths, step};
     use crate::{Grpo, Mode};
     use ascribe_core::Limit;
     use proptest::prelude::*;
@@ -181,6 +181,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn order_of_trajectories_is_order_of_credit(group in groups()) {
+            order_does_not_matter(&graph(1.0, 1.0), &group);
+        }
+
         #[test]
         fn credit_is_sound_on_any_forest(batch in forests()) {
             is_sound(&graph(1.0, 1.0), &batch);

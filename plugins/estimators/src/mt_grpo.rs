@@ -164,7 +164,7 @@ impl MtGrpo {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, turn};
-    use crate::graph::tests::{forests, is_sound};
+    use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
     use crate::{Grpo, Mode};
     use ascribe_core::{Batch, Column, End, Signal};
     use proptest::prelude::*;
@@ -233,6 +233,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn order_of_trajectories_is_order_of_credit(group in groups()) {
+            order_does_not_matter(&mt(Form::FirstResult, 1.0), &group);
+            order_does_not_matter(&mt(Form::Suffix, 1.0), &group);
+        }
+
         #[test]
         fn credit_is_sound_on_any_forest(batch in forests()) {
             for form in [Form::FirstResult, Form::Suffix] {

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::Rloo;
     use crate::fixture::{LOST, WON, batch, chains, turn};
-    use crate::graph::tests::{forests, is_sound};
+    use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
     use ascribe_core::log::Action;
     use ascribe_core::{Batch, Column, Signal};
     use proptest::prelude::*;
@@ -234,6 +234,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn order_of_trajectories_is_order_of_credit(group in groups()) {
+            order_does_not_matter(&pure(Baseline::Turn, 1.0), &group);
+            order_does_not_matter(&pure(Baseline::Token, 1.0), &group);
+        }
+
         #[test]
         fn credit_is_sound_on_any_forest(batch in forests()) {
             for baseline in [Baseline::Turn, Baseline::Token] {

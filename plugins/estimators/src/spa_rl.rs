@@ -141,7 +141,7 @@ impl SpaRl {
 mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, credit, signalled, turn, valued};
-    use crate::graph::tests::{forests, is_sound};
+    use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
     use crate::{Gae, ReturnToGo};
     use ascribe_core::{Batch, End};
     use proptest::prelude::*;
@@ -201,6 +201,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn order_of_trajectories_is_order_of_credit(group in groups()) {
+            order_does_not_matter(&spa(1.0, 0.5, None, Shares::Paper), &group);
+            order_does_not_matter(&spa(1.0, 0.5, None, Shares::Official), &group);
+        }
+
         #[test]
         fn credit_is_sound_on_any_forest(batch in forests()) {
             for mode in [Shares::Paper, Shares::Official] {
