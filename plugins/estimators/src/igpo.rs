@@ -8,8 +8,8 @@
 //! numbers it gives.
 //! Whether the gain is a difference of probabilities (the paper) or of log-probabilities (the authors' script) is the
 //! business of the critic that provides the column `info_gain`. Rewards are normalised first and summed afterwards: the
-//! first release did it the other way round. Reductions: without gains and with `γ = 1` it is GRPO with the population's
-//! deviation. In separate mode with `std` the curriculum's weights cancel.
+//! first release did it the other way round. Reductions: without gains it is GRPO with the population's deviation. In
+//! separate mode with `std` the curriculum's weights cancel, but for ε.
 //!
 //! Edge cases: equal numbers become exactly 0, and so does a number without any to compare with. A turn whose gain was not
 //! computed is no step of time: it takes the advantage of the turn after it, as in the authors' code, where a gain of
@@ -115,6 +115,15 @@ plugin! {
     }
 }
 
+impl Earned {
+    fn amount(&mut self) -> Option<&mut f64> {
+        match self {
+            Earned::Nothing => None,
+            Earned::Gain(x) | Earned::Outcome(x) => Some(x),
+        }
+    }
+}
+
 impl Igpo {
     /// Multiplies what was earned by the curriculum's weights, `[turns]`.
     pub fn weigh(&self, earned: &mut [Earned]) {
@@ -128,35 +137,24 @@ impl Igpo {
     }
 
     /// Makes what was earned in a group comparable in place, `[turns]`; each path's outcome and each turn's gain counts
-    /// once.
+    /// once. The first release compares returns instead, so nothing changes there.
     pub fn normalise(&self, earned: &mut [Earned]) {
-        let gain = |earned: &mut Earned| matches!(earned, Earned::Gain(_));
-        let outcome = |earned: &mut Earned| matches!(earned, Earned::Outcome(_));
         match self.norm {
             Norm::Joint => self.normalise_where(earned, |_| true),
             Norm::Separate => {
-                self.normalise_where(earned, gain);
-                self.normalise_where(earned, outcome);
+                self.normalise_where(earned, |earned| matches!(earned, Earned::Gain(_)));
+                self.normalise_where(earned, |earned| matches!(earned, Earned::Outcome(_)));
             }
             Norm::ColumnMean => {}
         }
     }
 
-    fn normalise_where(&self, earned: &mut [Earned], of_kind: impl Fn(&mut Earned) -> bool) {
-        let mut slots: Vec<&mut f64> = earned
-            .iter_mut()
-            .filter_map(|earned| {
-                let chosen = of_kind(earned);
-                match earned {
-                    Earned::Gain(x) | Earned::Outcome(x) if chosen => Some(x),
-                    _ => None,
-                }
-            })
-            .collect();
+    fn normalise_where(&self, earned: &mut [Earned], chosen: impl Fn(&Earned) -> bool) {
+        let mut slots: Vec<&mut f64> = earned.iter_mut().filter(|e| chosen(e)).filter_map(Earned::amount).collect();
         let numbers: Vec<f64> = slots.iter().map(|x| **x).collect();
         let group = moments(&numbers);
-        let deviation = || (group.variance(Deviation::Population) + VARIANCE_EPSILON).sqrt();
-        let divisor = if self.std { deviation() + *self.epsilon } else { 1.0 };
+        let deviation = (group.variance(Deviation::Population) + VARIANCE_EPSILON).sqrt();
+        let divisor = if self.std { deviation + *self.epsilon } else { 1.0 };
         slots.iter_mut().for_each(|x| **x = (**x - group.mean) / divisor);
     }
 }
@@ -226,6 +224,7 @@ mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, turn};
     use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
+    use crate::{Grpo, Mode};
     use ascribe_core::{Batch, Column, Signal};
     use proptest::prelude::*;
 
@@ -309,6 +308,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn without_gains_it_is_grpo(rewards in prop::collection::vec(-3i8..4, 1..8), separate: bool) {
+            let paths: Vec<[f32; 3]> = rewards.iter().map(|r| [1.0, 0.0, f32::from(*r)]).collect();
+            let paths: Vec<(&[f32], End)> = paths.iter().map(|r| (&r[..], WON)).collect();
+            let batch = gains(chains(&paths), &vec![None; 3 * rewards.len()]);
+            let got = turns(&igpo(0.5, if separate { Norm::Separate } else { Norm::Joint }, false), &batch);
+            let grpo = Grpo { std: false, epsilon: verl_epsilon(), mode: Mode::Paper };
+            prop_assert_eq!(got, grpo.estimate(batch.group(0), &Now::default()).unwrap().turns);
+        }
+
         #[test]
         fn order_of_trajectories_is_order_of_credit(group in groups()) {
             order_does_not_matter(&igpo(0.5, Norm::Joint, true), &group);
