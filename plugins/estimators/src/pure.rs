@@ -52,7 +52,7 @@ fn outcome_weight() -> NonNegative {
 pub enum Baseline {
     /// Their turns.
     Turn,
-    /// Their sampled tokens: a long turn has to earn more. The authors' default.
+    /// Their sampled tokens: a long turn has to earn more. The authors' script.
     Token,
 }
 
