@@ -6,4 +6,5 @@ pub mod outcomes;
 pub mod rederived;
 pub mod returns;
 pub mod tempo;
+pub mod turn_rewards;
 pub mod worked;
