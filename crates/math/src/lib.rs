@@ -4,31 +4,26 @@
 //! implementations compute a mean in `f32` and then divide the rounding noise by ε.
 
 pub mod baseline;
-pub mod cluster;
-pub mod returns;
-pub mod similarity;
-pub mod spread;
-
-pub use baseline::{leave_one_out, leave_one_out_measure, length_weighted_mean};
-pub use cluster::{clusters, moments_by};
-pub use returns::{gae, n_step, returns};
-pub use spread::{Deviation, Moments, Singleton, Standardise, explained_variance, is_constant, moments, standardise, whiten};
-pub use similarity::similar_clusters;
-pub use spread::{Deviation, Measure, Moments, Singleton, Standardise, is_constant, moments, standardise};
 pub mod branching;
+pub mod cluster;
 pub mod columns;
 pub mod pair;
 pub mod returns;
 pub mod scores;
+pub mod similarity;
 pub mod spread;
 
-pub use baseline::{leave_one_out, length_weighted_mean};
+pub use baseline::{leave_one_out, leave_one_out_measure, length_weighted_mean};
 pub use branching::branch_probability;
+pub use cluster::{clusters, moments_by};
 pub use columns::{centre_columns, resetting_returns};
 pub use pair::{momentum_rewards, pair_advantages, soften};
 pub use returns::{gae, n_step, returns};
 pub use scores::{checklist_score, self_report_bonus, soft_min_rewards};
-pub use spread::{Deviation, Moments, Singleton, Standardise, is_constant, moments, standardise};
+pub use similarity::similar_clusters;
+pub use spread::{
+    Deviation, Measure, Moments, Singleton, Standardise, explained_variance, is_constant, moments, standardise, whiten,
+};
 
 /// `f32` or `f64`.
 pub trait Float: num_traits::Float + num_traits::AsPrimitive<f64> + 'static {

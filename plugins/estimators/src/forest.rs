@@ -1,7 +1,7 @@
 //! What estimators on branching groups share: who continues whom, what lies below a turn, and state values with gaps.
 
 use ascribe_core::signal::Scope;
-use ascribe_core::{End, Group, Need};
+use ascribe_core::{Group, Need};
 use ascribe_math::moments;
 
 /// The column of state values.
@@ -19,12 +19,6 @@ pub(crate) fn known_values(group: Group<'_>) -> Vec<Option<f64>> {
     // Every group before this one has a row more than it has turns.
     let first = group.rows().start + group.index();
     (first..=first + group.n_turns()).map(|i| signal.column.get(i).map(f64::from)).collect()
-}
-
-/// Outcome of each path that was tried; an untried one has none. `[paths]`
-pub(crate) fn tried_outcomes(group: Group<'_>) -> Vec<Option<f64>> {
-    let tried = group.trajectories().map(|path| path.leaf().end != End::Untried);
-    group.outcomes().into_iter().zip(tried).map(|(outcome, tried)| tried.then_some(outcome)).collect()
 }
 
 /// Numbers of the paths below each turn, in order of the paths, of those that have one. `[turns]`

@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{comparison, last_end, mean_over_paths, standardise_leaving, standardise_turns, states_after};
-use crate::outcome::{verl_epsilon, yes};
+use crate::outcome::{Over, verl_epsilon, yes};
 use crate::paths::{advantages_of_tried, outcomes_of_tried};
 use crate::values::credit_of_tried;
 
@@ -54,10 +54,13 @@ pub struct G2po {
     #[serde(default = "penalty")]
     pub invalid_penalty: NonNegative,
     /// What has a vote in the mean and deviation of outcomes. The authors': turns.
-    #[serde(default)]
+    #[serde(default = "over_turns")]
     pub over: Over,
 }
 
+fn over_turns() -> Over {
+    Over::Turns
+}
 fn gamma() -> Unit {
     Unit::try_from(0.95).expect("0.95 is in 0..=1")
 }
@@ -66,17 +69,6 @@ fn weight() -> NonNegative {
 }
 fn penalty() -> NonNegative {
     NonNegative::try_from(0.1).expect("0.1 is at least 0")
-}
-
-/// What has a vote in a mean.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Over {
-    /// Every turn: long trajectories weigh more.
-    #[default]
-    Turns,
-    /// Every trajectory.
-    Trajectories,
 }
 
 plugin! {

@@ -12,8 +12,6 @@
 
 use ascribe_core::range::NonNegative;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin, preset};
-use ascribe_math::{Deviation, Singleton, Standardise, standardise};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
 use ascribe_math::{Deviation, Measure, Singleton, Standardise, moments, standardise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,7 +50,8 @@ plugin! {
 
         fn laws(&self) -> Vec<Law> {
             let scale = if self.std { Law::ScaleFree } else { Law::Scale };
-            vec![Law::Shift, scale, Law::NoSpreadNoCredit, Law::SumToZero, Law::Ascent]
+            let sums = (self.over == Over::Trajectories).then_some(Law::SumToZero);
+            [Law::Shift, scale, Law::NoSpreadNoCredit, Law::Ascent].into_iter().chain(sums).collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

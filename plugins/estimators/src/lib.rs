@@ -37,7 +37,7 @@ mod values;
 
 pub use bilevel_gae::BilevelGae;
 pub use blend::{Blend, Part};
-pub use g2po::{G2po, Over};
+pub use g2po::G2po;
 pub use gae::{Gae, StepPo, TurnPpo};
 pub use gigpo::{Gigpo, Threshold};
 pub use graph_gpo::GraphGpo;

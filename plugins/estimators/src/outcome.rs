@@ -6,6 +6,8 @@ use ascribe_math::Measure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::paths::{advantages_of_tried, outcomes_of_tried};
+
 /// What a group of one gives, where paper and official code differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -64,14 +66,10 @@ pub(crate) fn nothing() -> NonNegative {
 ///
 /// Untried paths have no return: they are not trained and move no baseline.
 pub(crate) fn from_outcomes(group: Group<'_>, advantage: impl FnOnce(&mut [f64], &[usize])) -> Credit {
-    let tried = paths_tried(group);
-    let of_tried = |(x, tried): (f64, &bool)| tried.then_some(x);
-    let mut numbers: Vec<f64> = group.outcomes().into_iter().zip(&tried).filter_map(of_tried).collect();
     let sampled = |path: ascribe_core::batch::Trajectory<'_>| path.turns_up().map(|t| group.sampled_of(t).len()).sum::<usize>();
-    let lengths: Vec<usize> = group.trajectories().zip(&tried).filter(|(_, t)| **t).map(|(path, _)| sampled(path)).collect();
-    advantage(&mut numbers, &lengths);
-    let mut numbers = numbers.into_iter();
-    let per_leaf: Vec<Option<f64>> = tried.iter().map(|t| t.then(|| numbers.next()).flatten()).collect();
+    let tried = group.trajectories().filter(|path| path.leaf().end != End::Untried);
+    let lengths: Vec<usize> = tried.map(sampled).collect();
+    let per_leaf = advantages_of_tried(group, |outcomes| advantage(outcomes, &lengths));
     Credit { turns: group.mean_over_some_leaves(&per_leaf), ..Credit::default() }
 }
 
@@ -80,16 +78,9 @@ pub(crate) fn from_outcomes(group: Group<'_>, advantage: impl FnOnce(&mut [f64],
 ///
 /// * `measure(entries)` says what outcomes are told in.
 pub(crate) fn from_outcomes_of_turns(group: Group<'_>, measure: impl FnOnce(&[f64]) -> Measure) -> Credit {
-    let of_tried = |(x, tried): (f64, bool)| tried.then_some(x);
-    let per_leaf: Vec<Option<f64>> = group.outcomes().into_iter().zip(paths_tried(group)).map(of_tried).collect();
-    let mut turns = group.mean_over_some_leaves(&per_leaf);
+    let mut turns = group.mean_over_some_leaves(&outcomes_of_tried(group));
     let entries: Vec<f64> = turns.iter().flatten().map(|x| f64::from(*x)).collect();
     let measure = measure(&entries);
     turns.iter_mut().flatten().for_each(|x| *x = measure.of(f64::from(*x)) as f32);
     Credit { turns, ..Credit::default() }
-}
-
-/// Which paths were tried, `[paths]`.
-fn paths_tried(group: Group<'_>) -> Vec<bool> {
-    group.trajectories().map(|t| t.leaf().end != End::Untried).collect()
 }

@@ -19,7 +19,8 @@ use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forest::{Forest, below, mean, tried_outcomes};
+use crate::forest::{Forest, below, mean};
+use crate::paths::outcomes_of_tried;
 
 /// `[estimator.pairs]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -71,7 +72,7 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            let outcomes = tried_outcomes(group);
+            let outcomes = outcomes_of_tried(group);
             let first = first_paths(group);
             let comparisons = match self.of {
                 Of::Trajectories => vec![paths(&outcomes)],

@@ -10,8 +10,6 @@
 //! `over = "turns"`.
 
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
-use ascribe_math::leave_one_out;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
 use ascribe_math::{Measure, leave_one_out, leave_one_out_measure, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,7 +41,8 @@ plugin! {
         }
 
         fn laws(&self) -> Vec<Law> {
-            vec![Law::Shift, Law::Scale, Law::NoSpreadNoCredit, Law::SumToZero, Law::Ascent]
+            let sums = (self.over == Over::Trajectories).then_some(Law::SumToZero);
+            [Law::Shift, Law::Scale, Law::NoSpreadNoCredit, Law::Ascent].into_iter().chain(sums).collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::states_after;
-use crate::outcome::{Mode, verl_epsilon};
+use crate::outcome::{Mode, Over, verl_epsilon};
 use crate::paths::advantages_of_tried;
 use crate::values::credit_of_tried;
 use crate::{Grpo, Rloo};
@@ -114,8 +114,10 @@ impl Salt {
 
     fn base(&self, outcomes: &mut [f64]) {
         match self.base {
-            Base::Grpo => Grpo { std: true, epsilon: verl_epsilon(), mode: self.mode }.advantages(outcomes),
-            Base::Rloo => Rloo { mode: self.mode }.advantages(outcomes),
+            Base::Grpo => {
+                Grpo { std: true, epsilon: verl_epsilon(), mode: self.mode, over: Over::Trajectories }.advantages(outcomes)
+            }
+            Base::Rloo => Rloo { mode: self.mode, over: Over::Trajectories }.advantages(outcomes),
         }
     }
 

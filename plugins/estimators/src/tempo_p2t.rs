@@ -26,8 +26,9 @@ use ascribe_math::{Deviation, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forest::{below, mean, rounded, tried_outcomes};
+use crate::forest::{below, mean, rounded};
 use crate::outcome::{verl_epsilon, yes};
+use crate::paths::outcomes_of_tried;
 
 /// `[estimator.tempo-p2t]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -97,7 +98,7 @@ struct Node {
 impl TempoP2t {
     /// Advantages per turn, and per token where paths part.
     pub fn advantages(&self, group: Group<'_>) -> Advantages {
-        let outcomes = tried_outcomes(group);
+        let outcomes = outcomes_of_tried(group);
         let all: Vec<f64> = outcomes.iter().copied().flatten().collect();
         let spread = moments(&all);
         let divisor = if self.std { spread.deviation(Deviation::Sample) + *self.epsilon } else { 1.0 };

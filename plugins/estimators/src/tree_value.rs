@@ -39,8 +39,9 @@ use ascribe_math::{Deviation, Singleton, Standardise, leave_one_out, standardise
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forest::{Forest, below, mean, rounded, tried_outcomes};
+use crate::forest::{Forest, below, mean, rounded};
 use crate::outcome::verl_epsilon;
+use crate::paths::outcomes_of_tried;
 
 /// `[estimator.tree-value]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -172,7 +173,7 @@ pub struct Values {
 impl TreeValue {
     /// Advantage per turn, `[turns]`; `None` where no path below was tried, and of only children if `forks_only`.
     pub fn advantages(&self, group: Group<'_>) -> Vec<Option<f64>> {
-        let leaves = below(group, &tried_outcomes(group));
+        let leaves = below(group, &outcomes_of_tried(group));
         let n_leaves: Vec<usize> = leaves.iter().map(Vec::len).collect();
         let forest = Forest::of(group, |t| n_leaves[t] > 0);
         let values = self.values(group);
@@ -220,7 +221,7 @@ impl TreeValue {
 
     /// Value of each path, `[paths]`; `None` where it was not tried.
     pub fn leaf_values(&self, group: Group<'_>) -> Vec<Option<f64>> {
-        let outcomes = tried_outcomes(group);
+        let outcomes = outcomes_of_tried(group);
         let tried: Vec<usize> = (0..outcomes.len()).filter(|i| outcomes[*i].is_some()).collect();
         let mut x: Vec<f64> = outcomes.iter().copied().flatten().collect();
         match self.leaf {
