@@ -5,9 +5,9 @@
 //! `G_t = r_t + γ G_{t+1}` over turns and c is the cluster of the group's turns with t's observation (the anchor), other
 //! visits on the same trajectory included. At a branch `G` is the mean over the children; a shared turn counts once.
 //!
-//! Feng et al. 2025, "Group-in-Group Policy Optimization", arXiv 2505.10978, eq. 3–8; official numbers from verl-agent
-//! (`gigpo/core_gigpo.py`: sample standard deviation, ε = 1e-6). Reductions: `step_weight = 0` is `grpo`; where every anchor
-//! is seen once, too.
+//! Feng et al. 2025, "Group-in-Group Policy Optimization", arXiv 2505.10978 (eq. 3 for outcomes); official numbers from
+//! verl-agent (`gigpo/core_gigpo.py`: sample standard deviation, ε = 1e-6). Reductions: `step_weight = 0` is `grpo`; where
+//! every anchor is seen once, too.
 //! Edge cases: equal values give exactly 0 (official code divides the rounding noise of its `f32` mean by ε); so does an
 //! anchor seen once. A cut path's future is worth 0. Untried paths are not trained and move no baseline.
 //! Where the authors' code differs from their paper: it takes the statistics of outcomes over turns (`over = "turns"`), it
@@ -79,7 +79,7 @@ pub struct Gigpo {
 plugin! {
     Estimator "gigpo" {
         summary: "GRPO plus each turn's return against other turns from the same observation.",
-        source: "Feng et al. 2025, Group-in-Group Policy Optimization, arXiv 2505.10978, eq. 3-8; verl-agent gigpo/core_gigpo.py",
+        source: "Feng et al. 2025, Group-in-Group Policy Optimization, arXiv 2505.10978; verl-agent gigpo/core_gigpo.py",
         when: "Long episodes whose trajectories meet in the same observations: it says which turn was better, without a critic.",
         example: "gamma = 0.95",
     }

@@ -13,7 +13,7 @@
 //! give exactly 0. A cut path's future is worth 0. Untried paths are not trained and move no baseline.
 //! Where the authors' code differs from their paper: the sum leaves out levels whose advantage is exactly 0 and divides by
 //! the weights of the others, so the advantage grows where a level is silent; `keep_zeros` keeps the weight of such a level.
-//! The paper's weights `(k + 1)^α` begin at the outcomes with 1, the code's too, but only with `base_group`.
+//! The paper weighs the level of k observations by `k^α`, the code by `(k + 1)^α`, as here.
 
 use ascribe_core::range::{AtLeast, NonNegative, Unit};
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
@@ -232,7 +232,8 @@ mod tests {
                 let (mut sum, mut weights) = (0.0, 0.0);
                 for k in 1..=levels as usize + 1 {
                     let Some(own) = past(step, k) else { continue };
-                    let same: Vec<f64> = (0..steps.turns.len()).filter(|s| past(*s, k).as_ref() == Some(&own)).map(|s| steps.returns[s]).collect();
+                    let alike = (0..steps.turns.len()).filter(|other| past(*other, k).as_ref() == Some(&own));
+                    let same: Vec<f64> = alike.map(|other| steps.returns[other]).collect();
                     let advantage = steps.returns[step] - same.iter().sum::<f64>() / same.len() as f64;
                     if same.len() > 1 && (keep_zeros || advantage.abs() > 1e-12) {
                         sum += (k as f64 + 1.0) * advantage;
