@@ -179,6 +179,47 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
+/// A way an episode can go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Path {
+    /// How likely it is, with all that chance did.
+    pub probability: f64,
+    /// State and action of every turn, `[turns]`.
+    pub turns: Vec<(usize, usize)>,
+    /// Sum of its rewards.
+    pub total: f64,
+}
+
+/// Every path that can be, one by one: brute force, to hold sums over trajectories against. Paths that differ only in where
+/// the last turn led are listed apart. Their number grows exponentially with the horizon.
+///
+/// * `policy`: as in [`solve`]
+pub fn paths(mdp: &FiniteMdp, policy: &[Vec<Vec<f64>>]) -> Vec<Path> {
+    let begin = mdp.start.iter().enumerate().filter(|(_, p)| **p > 0.0);
+    let mut open: Vec<(usize, Path)> =
+        begin.map(|(state, p)| (state, Path { probability: *p, turns: Vec::new(), total: 0.0 })).collect();
+    let mut done = Vec::new();
+    for states in policy {
+        for (state, path) in std::mem::take(&mut open) {
+            if mdp.transitions[state].is_empty() {
+                done.push(path);
+                continue;
+            }
+            for (a, outcomes) in mdp.transitions[state].iter().enumerate() {
+                for (next, p) in outcomes {
+                    let probability = path.probability * states[state][a] * p;
+                    if probability > 0.0 {
+                        let turns = [&path.turns[..], &[(state, a)]].concat();
+                        open.push((*next, Path { probability, turns, total: path.total + mdp.rewards[state][a] }));
+                    }
+                }
+            }
+        }
+    }
+    done.extend(open.into_iter().map(|(_, path)| path));
+    done
+}
+
 /// The policy whose rows are the softmax of rows of logits: of the same shape, at temperature 1.
 pub fn softmax(logits: &[Vec<Vec<f64>>]) -> ActionTable {
     let row = |logits: &Vec<f64>| {
@@ -276,53 +317,24 @@ mod tests {
         })
     }
 
-    /// Visits every path: `visit(probability, turns as (state, action), return)`.
-    fn enumerate(mdp: &FiniteMdp, policy: &ActionTable, visit: &mut dyn FnMut(f64, &[(usize, usize)], f64)) {
-        fn go(
-            at: (&FiniteMdp, &ActionTable),
-            state: usize,
-            probability: f64,
-            total: f64,
-            path: &mut Vec<(usize, usize)>,
-            visit: &mut dyn FnMut(f64, &[(usize, usize)], f64),
-        ) {
-            let (mdp, policy) = at;
-            let t = path.len();
-            if t == mdp.horizon || mdp.transitions[state].is_empty() {
-                return visit(probability, path, total);
-            }
-            for (a, outcomes) in mdp.transitions[state].iter().enumerate() {
-                path.push((state, a));
-                for (next, p) in outcomes {
-                    let reached = probability * policy[t][state][a] * p;
-                    go(at, *next, reached, total + mdp.rewards[state][a], path, visit);
-                }
-                path.pop();
-            }
-        }
-        for (state, p) in mdp.start.iter().enumerate() {
-            go((mdp, policy), state, *p, 0.0, &mut Vec::new(), visit);
-        }
-    }
-
     proptest! {
         #[test]
-        fn enumeration_gives_the_same((mdp, logits) in process()) {
+        fn summing_over_paths_gives_the_same((mdp, logits) in process()) {
             let policy = softmax(&logits);
             let solution = solve(&mdp, &policy);
             let (mut mass, mut expected, mut turns) = (0.0, 0.0, 0.0);
             let mut score: ActionTable = logits.iter().map(|s| s.iter().map(|row| vec![0.0; row.len()]).collect()).collect();
-            enumerate(&mdp, &policy, &mut |p, path, total| {
-                mass += p;
-                expected += p * total;
-                turns += p * path.len() as f64;
+            for Path { probability, turns: path, total } in paths(&mdp, &policy) {
+                mass += probability;
+                expected += probability * total;
+                turns += probability * path.len() as f64;
                 // ∇J = Σ_τ p(τ) R(τ) Σ_t ∇ log π(a_t | s_t), the gradient that uses no value.
-                for (t, (s, a)) in path.iter().enumerate() {
-                    for (b, g) in score[t][*s].iter_mut().enumerate() {
-                        *g += p * total * (f64::from(u8::from(b == *a)) - policy[t][*s][b]);
+                for (t, (s, a)) in path.into_iter().enumerate() {
+                    for (b, g) in score[t][s].iter_mut().enumerate() {
+                        *g += probability * total * (f64::from(u8::from(b == a)) - policy[t][s][b]);
                     }
                 }
-            });
+            }
             prop_assert!((mass - 1.0).abs() < EXACT);
             prop_assert!((expected - solution.expected_return).abs() < EXACT);
             prop_assert!((turns - solution.expected_turns).abs() < EXACT);
