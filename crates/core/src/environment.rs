@@ -247,6 +247,8 @@ pub struct Place {
 /// let advantage = exact.advantages[place.turn][place.state][action];
 /// ```
 ///
+/// A key after the last turn has its place too: there the value is 0.
+///
 /// Only the listed actions are enumerated: exact answers are those of policies that choose among them.
 pub trait Oracle: Send + Sync {
     /// The task as a decision process.

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ascribe_core::Rng;
+use ascribe_core::batch::NonFinite;
+use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
 use ascribe_core::mdp::{ActionTable, Path, Solution, over_turns, paths, softmax, solve};
 use ascribe_core::range::Unit;
 use ascribe_core::tokenizer::{Tokenizer, WordTokenizer};
+use ascribe_core::{Batch, Rng};
 use proptest::prelude::*;
 
 use super::*;
@@ -219,7 +221,7 @@ fn the_mean_of_live_episodes_is_the_value() {
         let (total, made) = play_on(&mut *episode, oracle, &policy, &mut rng);
         values.entry(Place { turn: 0, state: 0 }).or_default().push(total);
         turns.push(made as f64);
-        // From its third state on, played a second time: a restored episode is worth what its state is worth.
+        // Two turns of another episode, then a restored one from there on: it is worth what its state is worth.
         let mut episode = set.open(&first(), seed).unwrap();
         for _ in 0..2 {
             let place = oracle.place(&episode.state_key()).unwrap();
@@ -239,6 +241,63 @@ fn the_mean_of_live_episodes_is_the_value() {
     assert!(values.len() >= 6, "{} places were seen often enough", values.len());
     for (place, totals) in values {
         assert_mean(&format!("V at {place:?}"), &totals, exact.values[place.turn][place.state]);
+    }
+}
+
+/// A group of episodes, as a rollout writes it down.
+fn group(set: &FiniteTasks, seeds: std::ops::Range<u64>, policy: &ActionTable) -> GroupLog {
+    let oracle = oracle(set);
+    let mut log = GroupLog::default();
+    for seed in seeds {
+        let mut rng = Seeds(seed).rng("policy", Draw::default());
+        let mut episode = set.open(&first(), seed).unwrap();
+        let mut parent = None;
+        let end = loop {
+            let (state, observation) = (episode.state_key(), episode.observe().key);
+            let place = oracle.place(&state).unwrap();
+            let action_text = oracle.actions(place.state)[choose(&policy[place.turn][place.state], &mut rng)].clone();
+            let Step { reward, end, .. } = say(&mut *episode, &action_text);
+            // Any token: a turn without a sampled one could not train.
+            let action = Action::given(vec![0]);
+            log.turns.push(TurnLog { parent, state, observation, action, action_text, reward, ..TurnLog::default() });
+            parent = Some(log.turns.len() - 1);
+            if let Some(end) = end {
+                break end;
+            }
+        };
+        log.leaves.push(LeafLog { turn: parent, end, seed });
+    }
+    log
+}
+
+#[test]
+fn the_mean_update_of_recorded_episodes_is_the_gradient() {
+    const EPISODES: u64 = 20_000;
+    let set = repair(8, 0.05);
+    let oracle = oracle(&set);
+    // Even odds but for `submit`: every state is met often enough for its standard error to be one.
+    let policy = oracle.policy(&|_, text| if text == "submit" { 0.1 } else { 0.3 });
+    let exact = solve(oracle.process(), &policy);
+    let batch = Batch::from_groups(vec![group(&set, 0..EPISODES, &policy)], NonFinite::Refuse).unwrap();
+    let view = batch.group(0);
+    let returns = view.fold_up(|_| 0.0, |t, future| f64::from(view.rewards()[t]) + future);
+    // Σ_t (G_t − V_t(s_t)) ∂ log π(a_t | s_t)/∂θ of every episode, for logits that all turns share, `[episodes]`.
+    let mut updates: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
+    for (e, trajectory) in view.trajectories().enumerate() {
+        for t in trajectory.turns() {
+            let place = oracle.place(batch.keys.bytes(batch.turns.state[t])).unwrap();
+            let action = oracle.action(place.state, &batch.notes[t].action).unwrap();
+            let advantage = returns[t] - exact.values[place.turn][place.state];
+            for (b, pi) in policy[place.turn][place.state].iter().enumerate() {
+                let update = updates.entry((place.state, b)).or_insert_with(|| vec![0.0; EPISODES as usize]);
+                update[e] += advantage * (f64::from(u8::from(b == action)) - pi);
+            }
+        }
+    }
+    assert_eq!(updates.len(), 24, "every state was met");
+    let gradient = over_turns(&exact.gradient);
+    for ((state, action), updates) in updates {
+        assert_mean(&format!("∂J/∂θ({state}, {action})"), &updates, gradient[state][action]);
     }
 }
 
