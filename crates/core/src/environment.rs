@@ -242,7 +242,7 @@ pub struct Place {
 /// [`Oracle::action`] turn them into indices of the tables that [`crate::mdp::solve`] gives:
 ///
 /// ```ignore
-/// let exact = mdp::solve(oracle.process(), &oracle.policy(&|state_key, action| …));
+/// let exact = mdp::solve(oracle.process(), &oracle.policy(&probability));
 /// let (place, action) = (oracle.place(state_key)?, oracle.action(place.state, text)?);
 /// let advantage = exact.advantages[place.turn][place.state][action];
 /// ```

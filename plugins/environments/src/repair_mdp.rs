@@ -66,7 +66,7 @@ plugin! {
         summary: "A stochastic repair process of seven states and four actions, whose values and gradients are exactly known.",
         source: "",
         when: "To hold an estimator against the truth: how far its advantages and its mean update are from the exact ones. \
-               With the tabular policy; not to learn anything about agents.",
+               With the tabular policy and `decode = \"admissible\"`; not to learn anything about agents.",
         example: "horizon = 40\nstep_cost = 0.05",
     }
     impl TaskSetConfig for RepairMdp {

@@ -82,7 +82,7 @@ plugin! {
         summary: "Trees of one-token actions with drawn rewards, small enough to list every trajectory.",
         source: "",
         when: "To hold an estimator against the truth without chance in the environment; `stop-or-continue` shows baselines \
-               that depend on the action. With the tabular policy; not to learn anything about agents.",
+               that depend on the action. With the tabular policy and `decode = \"admissible\"`; not to learn anything about agents.",
         example: "seed = 0\ntasks = 1\ndepth = 3\nbranches = 3\nrewards = \"sparse\"\nstates = \"prefixes\"",
     }
     impl TaskSetConfig for TokenTree {
