@@ -293,7 +293,7 @@ fn what_an_environment_says_it_provides_is_there() {
                 Need::GroundTruth => episode.ground_truth().is_some(),
                 Need::ExactSnapshot => episode.snapshot().is_ok(),
                 Need::ExactStateKey => !episode.state_key().is_empty(),
-                Need::Oracle => tasks.oracle().is_some(),
+                Need::Oracle => tasks.oracle(&task).is_some(),
                 Need::Signal(_, scope) => *scope == Scope::Turn,
                 other => panic!("`{name}` says it provides {other}"),
             };

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::build::{BuildContext, BuildError};
 use crate::log::{Context, End, Validity};
+use crate::mdp::{ActionTable, FiniteMdp};
 use crate::need::Provide;
 use crate::registry::slot_schema;
 use crate::seed::{Draw, Rng, Seeds};
@@ -226,10 +227,56 @@ pub struct Outcome {
     pub solved: usize,
 }
 
-/// Exact answers where an environment is small enough to be enumerated.
+/// Where an episode of an enumerated task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Turns that were made, in `0..=horizon`.
+    pub turn: usize,
+    /// Index of the state.
+    pub state: usize,
+}
+
+/// A task small enough to be enumerated: its numbers, and the way from what a record holds to their indices.
+///
+/// A record of a turn holds the key of the state it was made in and the action's text; [`Oracle::place`] and
+/// [`Oracle::action`] turn them into indices of the tables that [`crate::mdp::solve`] gives:
+///
+/// ```ignore
+/// let exact = mdp::solve(oracle.process(), &oracle.policy(&probability));
+/// let (place, action) = (oracle.place(state_key)?, oracle.action(place.state, text)?);
+/// let advantage = exact.advantages[place.turn][place.state][action];
+/// ```
+///
+/// A key after the last turn has its place too: there the value is 0.
+///
+/// Only the listed actions are enumerated: exact answers are those of policies that choose among them.
 pub trait Oracle: Send + Sync {
-    /// Value of the state with that key under the policy that gives the probability of each action text.
-    fn value(&self, state: &[u8], policy: &dyn Fn(&[u8], &str) -> f64) -> Option<f64>;
+    /// The task as a decision process.
+    fn process(&self) -> &FiniteMdp;
+
+    /// Texts of a state's actions by their index, without the stop token, sorted; empty at an end.
+    fn actions(&self, state: usize) -> &[String];
+
+    /// The exact key that [`Environment::state_key`] gives there.
+    fn state_key(&self, place: Place) -> Vec<u8>;
+
+    /// The place that a state key names; `None` for a key of another task.
+    fn place(&self, state_key: &[u8]) -> Option<Place>;
+
+    /// Index of an action by its text; `None` for what is none of the state's actions.
+    fn action(&self, state: usize, text: &str) -> Option<usize> {
+        self.actions(state).iter().position(|action| action == text.trim())
+    }
+
+    /// The table of a policy that gives the probability of an action's text at a state key.
+    fn policy(&self, probability: &dyn Fn(&[u8], &str) -> f64) -> ActionTable {
+        let row = |turn, state| {
+            let key = self.state_key(Place { turn, state });
+            self.actions(state).iter().map(|action| probability(&key, action)).collect()
+        };
+        let n_states = self.process().transitions.len();
+        (0..self.process().horizon).map(|turn| (0..n_states).map(|state| row(turn, state)).collect()).collect()
+    }
 }
 
 /// A set of tasks.
@@ -288,8 +335,8 @@ pub trait TaskSet: Send + Sync {
     /// Is told what became of the tasks it gave out.
     fn learn(&mut self, _outcomes: &[Outcome]) {}
 
-    /// Exact answers, where it has them.
-    fn oracle(&self) -> Option<&dyn Oracle> {
+    /// Exact answers about a task, where it has them.
+    fn oracle(&self, _task: &TaskId) -> Option<&dyn Oracle> {
         None
     }
 

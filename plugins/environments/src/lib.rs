@@ -1,4 +1,7 @@
-//! Embedded environments: native, deterministic, without data of their own.
+//! Embedded environments: native, deterministic in their seeds, without data of their own.
 
 pub mod between;
 pub mod bugfix;
+pub mod finite;
+pub mod repair_mdp;
+pub mod token_tree;
