@@ -4,10 +4,12 @@
 //! implementations compute a mean in `f32` and then divide the rounding noise by ε.
 
 pub mod baseline;
+pub mod modulation;
 pub mod returns;
 pub mod spread;
 
 pub use baseline::{leave_one_out, length_weighted_mean};
+pub use modulation::{exponential_weights, min_max, shares};
 pub use returns::{gae, n_step, returns};
 pub use spread::{Deviation, Moments, Singleton, Standardise, is_constant, moments, standardise};
 

@@ -11,6 +11,8 @@ use ascribe_math::{Deviation, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{replace_turns, turn_means};
+
 /// `[[transform]] random = {}`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -27,13 +29,8 @@ plugin! {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], now: &Now, seeds: Seeds) -> Metrics {
             // Credit that lies on tokens alone is first read as its mean per turn, so that it has a moment to match.
             for (group, credit) in batch.groups().zip(credit.iter_mut()) {
-                let tokens = ascribe_core::credit::spread(group, credit).advantage;
-                for t in 0..group.n_turns() {
-                    let trained: Vec<f32> = tokens[group.sampled_of(t)].iter().flatten().copied().collect();
-                    credit.turns[t] = (!trained.is_empty()).then(|| moments(&trained).mean as f32);
-                }
-                credit.spans.clear();
-                credit.tokens.clear();
+                let means = turn_means(group, credit);
+                replace_turns(credit, means);
             }
             let turns: Vec<f32> = credit.iter().flat_map(|c| c.turns.iter().flatten().copied()).collect();
             let m = moments(&turns);
