@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn turns_may_be_the_weights() {
         // turns 1 and −2: mean −½, sample variance 4.5; (1.5, −1.5)/√4.5
-        check_with(&Whiten { over: Over::Turns, ..Whiten::default() }, &[&[&[(2, 1.0)], &[(1, -2.0)]]], &[0.70711, -0.70711]);
+        let half = std::f32::consts::FRAC_1_SQRT_2;
+        check_with(&Whiten { over: Over::Turns, ..Whiten::default() }, &[&[&[(2, 1.0)], &[(1, -2.0)]]], &[half, -half]);
     }
 
     #[test]

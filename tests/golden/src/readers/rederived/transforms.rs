@@ -1,14 +1,15 @@
-//! Transforms of credit: what they make of a group of turns with entropies.
+//! Transforms of credit, which read a group of turns with entropies, and the ratio of an objective.
 
 use ascribe_core::credit::spread;
 use ascribe_core::log::GroupLog;
 use ascribe_core::{Batch, Credit, CreditTransform, Now, Seeds};
+use ascribe_objectives::sequence_ratio;
 use ascribe_transforms::{Aem, Empg, Gtpo};
 use serde_json::{Map, Value, json};
 
 use crate::records::{batch, config, group, turn};
 
-/// Keys `aem`, `aem_degenerate`, `empg`, `gtpo`.
+/// Keys `aem`, `aem_degenerate`, `empg`, `gtpo`, `gspo_turn_ratio`.
 pub fn keys() -> Map<String, Value> {
     let (advantages, entropies): (&[f64], &[&[f64]]) = (&[0.866, -0.866], &[&[0.2, 0.6], &[1.0, 0.4]]);
     [
@@ -16,6 +17,7 @@ pub fn keys() -> Map<String, Value> {
         ("aem_degenerate".to_string(), aem(&[1.0], &[&[0.30, 0.35]])),
         ("empg".to_string(), empg(advantages, entropies)),
         ("gtpo".to_string(), gtpo(&[1.0, 0.0], &[&[0.5, 1.5], &[0.2, 0.8]])),
+        ("gspo_turn_ratio".to_string(), turn_ratios(&[-1.0, -0.5, -0.2, -2.0], &[-1.1, -0.6, -0.2, -1.8], 2)),
     ]
     .into_iter()
     .collect()
@@ -81,4 +83,9 @@ fn gtpo(outcomes: &[f64], entropies: &[&[f64]]) -> Value {
         log.turns[leaf.turn.expect("a chain has turns")].reward = *outcome as f32;
     }
     json!(transformed(&gtpo, &batch(vec![log]), outcomes, entropies))
+}
+
+/// Ratios of turns of `n` tokens each.
+fn turn_ratios(logprob: &[f32], old: &[f32], n: usize) -> Value {
+    json!(logprob.chunks(n).zip(old.chunks(n)).map(|(logprob, old)| sequence_ratio(logprob, old)).collect::<Vec<_>>())
 }
