@@ -4,8 +4,8 @@
 //!
 //! A soft label is a probability (Math-Shepherd, arXiv 2312.08935; AgentPRM, arXiv 2502.10325). Computed as
 //! `max(h, 0) − yh + log(1 + exp(−|h|))`, which is finite for every logit. Reductions: the least loss is at `σ(h) = y`.
-//! Edge cases: where a target is missing nothing is read, but the denominator counts the token: leave it untrained instead.
-//! Advantages are not read.
+//! Edge cases: where a target is missing nothing is read, but the denominator counts the token: leave it untrained
+//! instead. Advantages are not read.
 
 use ascribe_core::objective::{Aggregation, Columns, DiffColumn, Sums};
 use ascribe_core::{Now, Objective, Rows, Totals, plugin};

@@ -4,8 +4,8 @@
 //!
 //! MiniMax-M1, CISPO, arXiv 2506.13585, eqs. 4 and 5; there `low` is so large that it does nothing. verl
 //! `compute_policy_loss_cispo`. Authors write `L = −sg(clip(ρ)) A log π`; the loss here is the function that has this
-//! gradient, `−A F(log ρ)` with `F′ = clip(exp)`: it is `−ρA` within the range and goes on as a straight line. The statistic
-//! `actor/pg_loss` is the authors'.
+//! gradient, `−A F(log ρ)` with `F′ = clip(exp)`: it is `−ρA` within the range and goes on as a straight line. The
+//! statistic `actor/pg_loss` is the authors'.
 //! Reductions: at `π = π_old` it is REINFORCE; without clip, importance sampling.
 //! Edge cases: the upper bound is e^20 at most.
 

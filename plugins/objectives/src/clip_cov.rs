@@ -1,13 +1,14 @@
 //! PPO-clip that takes the gradient off a few of the tokens that lower the policy's entropy most.
 //!
-//! `cov = (A − mean A)(log π − mean log π)` per token of the minibatch. Of the tokens with `cov_low < cov < cov_high` that PPO
-//! does not clip, `max(1, ⌊ratio · tokens⌋)` are drawn at random; their loss is 0. The others have PPO-clip's.
+//! `cov = (A − mean A)(log π − mean log π)` per token of the minibatch. Of the tokens with `cov_low < cov < cov_high`
+//! that PPO does not clip, `max(1, ⌊ratio · tokens⌋)` are drawn at random; their loss is 0. The others have PPO-clip's.
 //!
-//! Cui et al. 2025, "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", arXiv 2505.22617,
-//! eqs. 11 and 12; numbers as verl `compute_policy_loss_clip_cov` (ratio 2e-4, range 1..5). Reductions: without a token in
-//! the range it is PPO-clip.
-//! Edge cases: an objective has no seed of its own, so the draw is keyed by the update and the minibatch's tokens alone, and is
-//! the same in every run that comes to the same numbers. It needs the whole minibatch, which costs a scoring pass.
+//! Cui et al. 2025, "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", arXiv 2505.22617;
+//! numbers as verl `compute_policy_loss_clip_cov` (ratio 2e-4, range 1..5). Reductions: without a token in the range it
+//! is PPO-clip.
+//! Edge cases: an objective has no seed of its own, so the draw is keyed by the update and the minibatch's tokens
+//! alone, and is the same in every run that comes to the same numbers. It needs the whole minibatch, which costs a
+//! scoring pass.
 
 use ascribe_core::objective::{Aggregation, Columns, Reach, Sums};
 use ascribe_core::range::{Finite, Unit};
@@ -76,7 +77,7 @@ impl ClipCov {
 plugin! {
     Objective "clip-cov" {
         summary: "PPO-clip that takes the gradient off a few tokens of large covariance of advantage and log-probability.",
-        source: "Cui et al. 2025, The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617, eqs. 11, 12",
+        source: "Cui et al. 2025, The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617",
         when: "Against entropy collapse in long runs, without an entropy bonus. `kl-cov` holds such tokens back instead.",
         example: "",
     }

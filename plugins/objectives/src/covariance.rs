@@ -4,7 +4,7 @@ use crate::ratio::Token;
 
 /// `(A − mean A)(log π − mean log π)` of each token, the means over all of them. `[tokens]`.
 ///
-/// Their mean is the covariance, to which the change of entropy is proportional. Cui et al. 2025, arXiv 2505.22617, eq. 10.
+/// Their mean is the covariance, to which the change of entropy is proportional. Cui et al. 2025, arXiv 2505.22617.
 pub(crate) fn covariances(tokens: &[Token]) -> Vec<f64> {
     let n = tokens.len() as f64;
     let advantage = tokens.iter().map(|t| t.advantage).sum::<f64>() / n;

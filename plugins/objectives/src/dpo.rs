@@ -1,13 +1,15 @@
-//! Direct preference optimisation: of two trajectories that share a task, the chosen one becomes likelier than the rejected.
+//! Direct preference optimisation: of two trajectories that share a task, the chosen one becomes likelier than the
+//! rejected.
 //!
-//! `L = −mean log σ(β m)` over pairs, `m = Σ_chosen (log π − log π_ref) − Σ_rejected (log π − log π_ref)` over trained tokens.
+//! `L = −mean log σ(β m)` over pairs, `m = Σ_chosen (log π − log π_ref) − Σ_rejected (log π − log π_ref)` over trained
+//! tokens.
 //!
-//! Rafailov et al. 2023, DPO, arXiv 2305.18290, eq. 7; per turn and with means in place of sums: SWEET-RL, arXiv 2503.15478
-//! (β 0.1); online for agents: AgentPRM, arXiv 2502.10325 (β 0.03). Reductions: at `π = π_ref` every loss is log 2, and the
-//! gradient raises the chosen and lowers the rejected by β/2.
-//! Edge cases: what both trajectories share cancels in `m`, but trains in one row alone: its credit should be `None`. A bundle
-//! of which one side trains nothing is left out, but counts in the denominator; a row without a bundle is not read. Advantages
-//! and loss weights are not read.
+//! Rafailov et al. 2023, DPO, arXiv 2305.18290, eq. 7; per turn and with means in place of sums: SWEET-RL, arXiv
+//! 2503.15478 (β 0.1); online for agents: AgentPRM, arXiv 2502.10325 (β 0.03). Reductions: at `π = π_ref` every loss is
+//! log 2, and the gradient raises the chosen and lowers the rejected by β/2.
+//! Edge cases: what both trajectories share cancels in `m`, but trains in one row alone: its credit should be `None`. A
+//! bundle of which one side trains nothing is left out, but counts in the denominator; a row without a bundle is not
+//! read. Advantages and loss weights are not read.
 
 use std::collections::BTreeMap;
 

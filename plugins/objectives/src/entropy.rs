@@ -2,10 +2,10 @@
 //!
 //! `L = −Σ w · H(π(·))` in nats, aggregated; its weight is that of the term in `sum`.
 //!
-//! Williams and Peng 1991, "Function optimization using connectionist reinforcement learning algorithms"; Mnih et al. 2016,
-//! arXiv 1602.01783. Reductions: a negative weight makes the policy more certain.
-//! Edge cases: the entropy is that of the distribution on its allowed support, at the temperature it was drawn at. The statistic
-//! is the entropy itself, as in verl. Advantages are not read.
+//! Williams and Peng 1991, "Function optimization using connectionist reinforcement learning algorithms"; Mnih et al.
+//! 2016, arXiv 1602.01783. Reductions: a negative weight makes the policy more certain.
+//! Edge cases: the entropy is that of the distribution on its allowed support, at the temperature it was drawn at. The
+//! statistic is the entropy itself, as in verl. Advantages are not read.
 
 use ascribe_core::objective::{Aggregation, Columns, DiffColumn, Sums};
 use ascribe_core::{Now, Objective, Rows, Totals, plugin};

@@ -2,8 +2,8 @@
 //!
 //! `L = Σ w · KL(π(·) ‖ π_node(·))`, aggregated.
 //!
-//! Kullback and Leibler 1951; as a penalty in policy optimisation, Schulman et al. 2017, arXiv 1707.06347, eq. 8. Reductions:
-//! its value is the mean of `kl`'s `k1` and `k3` over the policy's own samples.
+//! Kullback and Leibler 1951; as a penalty in policy optimisation, Schulman et al. 2017, arXiv 1707.06347, eq. 8.
+//! Reductions: its value is the mean of `kl`'s `k1` and `k3` over the policy's own samples.
 //! Edge cases: only a policy that holds both distributions can differentiate it. Advantages are not read.
 
 use ascribe_core::objective::{Aggregation, Columns, DiffColumn, Sums};

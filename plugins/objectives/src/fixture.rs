@@ -16,8 +16,8 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Rows of tokens (log-probability, old log-probability, advantage) of weight 1; two turns per row where it has more
-    /// than one token.
+    /// Rows of tokens (log-probability, old log-probability, advantage) of weight 1; two turns per row where it has
+    /// more than one token.
     pub(crate) fn new(rows: &[&[(f32, f32, f32)]]) -> Self {
         Self::weighted(rows, |_| 1.0)
     }
@@ -122,8 +122,8 @@ pub(crate) fn check_loss(objective: &dyn Objective, rows: &[&[(f32, f32, f32)]],
     Case::new(rows).check_loss(objective, want);
 }
 
-/// Rows of uneven length, with uneven weights, ratios within and beyond clip ranges, and advantages of both signs; numbers
-/// for every kind of column, targets that have gaps, and pairs.
+/// Rows of uneven length, with uneven weights, ratios within and beyond clip ranges, and advantages of both signs;
+/// numbers for every kind of column, targets that have gaps, and pairs.
 fn random() -> Case {
     let mut rng = Seeds(11).rng("finite-difference", Draw::default());
     let rows: Vec<Vec<(f32, f32, f32)>> = [1, 4, 2, 7, 3]

@@ -1,15 +1,16 @@
 //! A clipped surrogate with one importance ratio per sequence, or per turn.
 //!
-//! `s = exp(mean_k (log π_k − log π_old,k))` over the unit's trained tokens, `L = Σ w · max(−sA, −clip(s, 1 − low, 1 + high)·A)`,
-//! aggregated; with dual clip, for `A < 0`, `min(that, −c·A)`.
+//! `s = exp(mean_k (log π_k − log π_old,k))` over the unit's trained tokens,
+//! `L = Σ w · max(−sA, −clip(s, 1 − low, 1 + high)·A)`, aggregated; with dual clip, for `A < 0`, `min(that, −c·A)`.
 //!
 //! Zheng et al. 2025, GSPO, arXiv 2507.18071, eqs. 5 to 7 (a sequence; clip 3e-4 and 4e-4; mean over tokens, then over
 //! sequences). A ratio per turn: AT2PO (`ATPO`, clip 3e-3 and 4e-3) and StepPO, arXiv 2604.18401 (dual clip 10). verl
-//! `compute_policy_loss_gspo` gives the same numbers where a sequence has one advantage, but clamps `log s` at 10, this at ±20.
+//! `compute_policy_loss_gspo` gives the same numbers where a sequence has one advantage, but clamps `log s` at 10, this
+//! at ±20.
 //! Reductions: with one token per unit it is PPO-clip; at `π = π_old` with one advantage per unit it is REINFORCE.
-//! Edge cases: advantages that differ within a unit share its ratio, so that each token's coefficient is their mean. GSPO-token
-//! (eq. 13) keeps them apart by stopping the gradient, which is the derivative of no loss; give credit per turn to
-//! `scope = "turn"` instead.
+//! Edge cases: advantages that differ within a unit share its ratio, so that each token's coefficient is their mean.
+//! GSPO-token (eq. 13) keeps them apart by stopping the gradient, which is the derivative of no loss; give credit per
+//! turn to `scope = "turn"` instead.
 
 use ascribe_core::objective::{Aggregation, Columns, Sums};
 use ascribe_core::range::Unit;

@@ -2,7 +2,7 @@
 //!
 //! `ρ = exp(log π − log π_old)`, `L = −Σ w · ρ A`, aggregated.
 //!
-//! Kakade and Langford 2002, "Approximately optimal approximate reinforcement learning"; the `importance_sampling` loss of
+//! Schulman et al. 2017, arXiv 1707.06347, eq. 6, after Kakade and Langford 2002; the `importance_sampling` loss of
 //! Tinker. Log-ratios are clamped to ±20, beyond which the gradient is 0.
 //! Reductions: at `π = π_old` the gradient is REINFORCE's; it is PPO-clip where nothing is clipped.
 //! Edge cases: nothing holds the policy near the old one, and the ratio of a single token may be large.
@@ -26,7 +26,7 @@ pub struct ImportanceSampling {
 plugin! {
     Objective "importance-sampling" {
         summary: "Advantages weighted by the importance ratio, without a clip.",
-        source: "Kakade and Langford 2002, Approximately optimal approximate reinforcement learning",
+        source: "Kakade and Langford 2002; Schulman et al. 2017, arXiv 1707.06347, eq. 6",
         when: "To correct for a sampler that differs a little from the trainer, one or few steps per batch. For more, ppo-clip.",
         example: "",
     }

@@ -1,12 +1,15 @@
 //! A penalty for leaving a reference policy, from log-probabilities alone.
 //!
-//! With `x = log π − log π_ref` of the sampled token, `L = Σ w · k(x)`, aggregated: `k1 = x`, `k2 = ½ x²`, `k3 = e^−x − 1 + x`.
+//! With `x = log π − log π_ref` of the sampled token, `L = Σ w · k(x)`, aggregated: `k1 = x`, `k2 = ½ x²`,
+//! `k3 = e^−x − 1 + x`.
 //!
-//! Schulman 2020, "Approximating KL divergence", http://joschu.net/blog/kl-approx.html; `k3` as in GRPO, arXiv 2402.03300, eq. 4.
-//! Names as in verl `kl_penalty`: `kl`, `mse`, `low_var_kl`; verl also clamps `k3` to ±10, this clamps `x` in `e^−x` to ±20.
+//! Schulman 2020, "Approximating KL divergence", http://joschu.net/blog/kl-approx.html; `k3` as in GRPO, arXiv
+//! 2402.03300, eq. 4. Names as in verl `kl_penalty`: `kl`, `mse`, `low_var_kl`; verl also clamps `k3` to ±10, this
+//! clamps `x` in `e^−x` to ±20.
 //! Reductions: at `π = π_ref` all are 0, and so are the slopes of `k2` and `k3`.
-//! Edge cases: as numbers `k1` and `k3` estimate the divergence, but as losses only `k2` has its gradient: that of `k1` is 0 on
-//! average, that of `k3` is of the reverse divergence. Where the policy can, `exact-kl` has no such question.
+//! Edge cases: as numbers `k1` and `k3` estimate the divergence, but as losses only `k2` has its gradient: that of `k1`
+//! is 0 on average, that of `k3` is the gradient of `KL(π_ref ‖ π)`. Where the policy can, `exact-kl` has no such
+//! question.
 
 use ascribe_core::objective::{Aggregation, Columns, Sums};
 use ascribe_core::{Need, Now, Objective, Rows, Totals, plugin};

@@ -1,12 +1,12 @@
 //! Policy gradient that holds back the tokens that lower the policy's entropy most.
 //!
-//! `cov = (A − mean A)(log π − mean log π)` per token of the minibatch. `L = Σ w · (−ρA + β |log π − log π_old|)` for the
-//! `max(1, ⌊ratio · tokens⌋)` tokens of largest `cov`, `−ρA` for the others, aggregated.
+//! `cov = (A − mean A)(log π − mean log π)` per token of the minibatch. `L = Σ w · (−ρA + β |log π − log π_old|)` for
+//! the `max(1, ⌊ratio · tokens⌋)` tokens of largest `cov`, `−ρA` for the others, aggregated.
 //!
-//! Cui et al. 2025, "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", arXiv 2505.22617, eqs. 13
-//! and 14; numbers as verl `compute_policy_loss_kl_cov` (ratio 2e-4, β = 1). Reductions: `β = 0` is importance sampling.
-//! Edge cases: of equal covariances the earlier token is taken; at `π = π_old` the penalty has slope 0. It needs the whole
-//! minibatch, which costs a scoring pass.
+//! Cui et al. 2025, "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", arXiv 2505.22617;
+//! numbers as verl `compute_policy_loss_kl_cov` (ratio 2e-4, β = 1). Reductions: `β = 0` is importance sampling.
+//! Edge cases: of equal covariances the earlier token is taken; at `π = π_old` the penalty has slope 0. It needs the
+//! whole minibatch, which costs a scoring pass.
 
 use ascribe_core::objective::{Aggregation, Columns, Reach, Sums};
 use ascribe_core::range::{NonNegative, Unit};
@@ -61,7 +61,7 @@ fn sign(x: f64) -> f64 {
 plugin! {
     Objective "kl-cov" {
         summary: "Policy gradient with a penalty on the few tokens of largest covariance of advantage and log-probability.",
-        source: "Cui et al. 2025, The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617, eqs. 13, 14",
+        source: "Cui et al. 2025, The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617",
         when: "Against entropy collapse in long runs, without an entropy bonus and without PPO's clip.",
         example: "",
     }

@@ -1,7 +1,7 @@
 //! Objectives: rows to coefficients on what a policy differentiates.
 //!
-//! On log-probabilities: cloning, policy gradients, preferences, a penalty for leaving a reference. On entropies: a bonus.
-//! On heads: regression and classification. They compose with `sum`.
+//! On log-probabilities: cloning, policy gradients, preferences, a penalty for leaving a reference. On entropies: a
+//! bonus. On heads: regression and classification. They compose with `sum`.
 
 mod bce;
 mod cispo;

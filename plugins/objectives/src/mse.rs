@@ -5,8 +5,8 @@
 //!
 //! Value clipping: Schulman et al. 2017, `baselines` PPO2; numbers as verl `compute_value_loss`, which has the ½ too.
 //! Reductions: a clip wider than every move is none.
-//! Edge cases: where a target is missing nothing is read, but the denominator counts the token: leave it untrained instead.
-//! Where both squares are equal the unclipped one is differentiated. Advantages are not read.
+//! Edge cases: where a target is missing nothing is read, but the denominator counts the token: leave it untrained
+//! instead. Where both squares are equal the unclipped one is differentiated. Advantages are not read.
 
 use ascribe_core::objective::{Aggregation, Columns, DiffColumn, Sums};
 use ascribe_core::range::Positive;
@@ -52,21 +52,30 @@ struct Error {
 }
 
 impl Mse {
-    fn error(&self, rows: &Rows<'_>, value: f64, reading: &Reading) -> Error {
-        let free = value - reading.target;
+    fn error(&self, value: f64, target: f64, old: Option<f64>) -> Error {
+        let free = value - target;
         let plain = Error { loss: 0.5 * free * free, slope: free, clipped: false };
-        let Some(clip) = &self.clip else { return plain };
-        let old = rows.set().columns.get(&format!("signal/{}", clip.signal)).and_then(|column| column.get(reading.token));
-        let old = f64::from(old.expect("a declared signal is present where the head was read"));
-        let bound = value.clamp(old - *clip.range, old + *clip.range) - reading.target;
+        let (Some(clip), Some(old)) = (&self.clip, old) else { return plain };
+        let bound = value.clamp(old - *clip.range, old + *clip.range) - target;
         let loss = 0.5 * bound * bound;
         if loss > plain.loss { Error { loss, slope: 0.0, clipped: true } } else { plain }
     }
+    /// Every reading with what it is off by.
+    fn errors(&self, rows: &Rows<'_>, value: &[f32], totals: &Totals) -> Vec<(Reading, Error)> {
+        let old = self.clip.as_ref().map(|clip| {
+            let column = rows.set().columns.get(&format!("signal/{}", clip.signal));
+            column.expect("a declared signal is present")
+        });
+        readings(rows, &self.head, self.over, self.aggregation, totals)
+            .into_iter()
+            .map(|r| {
+                let old = old.map(|column| f64::from(column.get(r.token).expect("it has a number where a target is")));
+                (r, self.error(f64::from(value[r.at]), r.target, old))
+            })
+            .collect()
+    }
     fn column(&self) -> DiffColumn {
         DiffColumn::Head(self.head.clone())
-    }
-    fn readings(&self, rows: &Rows<'_>, totals: &Totals) -> Vec<Reading> {
-        readings(rows, &self.head, self.over, self.aggregation, totals)
     }
 }
 
@@ -91,17 +100,15 @@ plugin! {
         }
 
         fn loss(&self, rows: &Rows<'_>, out: &Columns, totals: &Totals, _now: &Now) -> f64 {
-            let value = out.get(&self.column());
-            let readings = self.readings(rows, totals);
-            readings.iter().map(|r| r.scale * self.error(rows, f64::from(value[r.at]), r).loss).sum()
+            let errors = self.errors(rows, out.get(&self.column()), totals);
+            errors.iter().map(|(r, error)| r.scale * error.loss).sum()
         }
 
         fn gradients(&self, rows: &Rows<'_>, out: &Columns, totals: &Totals, _now: &Now, grad: &mut Columns) -> Sums {
             let value = out.get(&self.column());
             let grad = grad.get_mut(&self.column());
             let (mut loss, mut clipped, mut predicted, mut n) = (0.0, 0.0, 0.0, 0.0);
-            for r in self.readings(rows, totals) {
-                let error = self.error(rows, f64::from(value[r.at]), &r);
+            for (r, error) in self.errors(rows, value, totals) {
                 grad[r.at] += (r.scale * error.slope) as f32;
                 loss += r.weight * error.loss;
                 clipped += f64::from(u8::from(error.clipped));

@@ -3,8 +3,8 @@
 //! `L = Σ_i weight_i · L_i`.
 //!
 //! Reductions: one term of weight 1 is that objective.
-//! Edge cases: a term of weight 0 is computed, for its statistics; statistics of one name are merged. Where one term looks at the
-//! whole minibatch, all are computed then.
+//! Edge cases: a term of weight 0 is computed, for its statistics; statistics of one name are merged. Where one term
+//! looks at the whole minibatch, all are computed then.
 
 use ascribe_core::objective::{Columns, DiffColumn, Reach, Sums};
 use ascribe_core::range::Finite;

@@ -1,14 +1,16 @@
-//! Squared error of a head's sum over a trajectory's turns against one number: what each turn contributed is what adds up.
+//! Squared error of a head's sum over a trajectory's turns against one number: what each turn contributed is what adds
+//! up.
 //!
 //! `L = 1/rows · Σ_rows w (Σ_t h_t − y)²`, `h_t` being read at the last trained token of turn `t`.
 //!
-//! Wang et al. 2025, SPA-RL, arXiv 2505.20732 (stepwise progress attribution): the head's sum predicts the outcome, and its parts
-//! become step rewards. As in the authors' code there is no ½. Reductions: with one turn it is twice `mse`.
-//! Edge cases: a row is a whole trajectory only where contexts extend and nothing branches; a row that begins anew, or whose
-//! first turns train elsewhere, is compared with the whole number all the same. A row without a target at its last trained
-//! token, whose weight is the row's, is not read, but counts in the denominator. Advantages are not read.
+//! Wang et al. 2025, SPA-RL, arXiv 2505.20732 (stepwise progress attribution): the head's sum predicts the outcome, and
+//! its parts become step rewards. As in the authors' code there is no ½. Reductions: with one turn it is twice `mse`.
+//! Edge cases: a row is a whole trajectory only where contexts extend and nothing branches; a row that begins anew, or
+//! whose first turns train elsewhere, is compared with the whole number all the same. A row without a target at its
+//! last trained token, whose weight is the row's, is not read, but counts in the denominator. Advantages are not read.
 
 use ascribe_core::objective::{Columns, DiffColumn, Sums};
+use ascribe_core::rows::Row;
 use ascribe_core::{Now, Objective, Rows, Totals, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,7 +44,7 @@ impl SumMse {
     }
     fn totals(&self, rows: &Rows<'_>) -> Vec<Total> {
         let targets = targets(rows, &self.head);
-        let total = |row: ascribe_core::rows::Row<'_>| {
+        let total = |row: Row<'_>| {
             let last = rows.set().rows[row.id as usize].trained.end - 1;
             let target = f64::from(targets.get(last)?);
             let weight = row.weight().last().map_or(1.0, |w| f64::from(*w));

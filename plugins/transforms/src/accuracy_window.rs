@@ -2,10 +2,10 @@
 //!
 //! A group stays, whole, where `low ≤ (trajectories that solved the task) / (trajectories) ≤ high`.
 //!
-//! Cui et al. 2025, PRIME, arXiv 2502.01456 (online prompt filtering; their script keeps 0.2..=0.8). Reductions: the window
-//! 0..=1 keeps all; `drop-degenerate` asks for different outcomes instead.
-//! Edge cases: paths that were not tried do not count; a group of only such paths has no rate and stays. What was cut off
-//! did not succeed.
+//! Cui et al. 2025, PRIME, arXiv 2502.01456 (online prompt filtering; their script keeps 0.2..=0.8). Reductions: the
+//! window 0..=1 keeps all; `drop-degenerate` asks for different outcomes instead.
+//! Edge cases: paths that were not tried do not count; a group of only such paths has no rate and stays. What was cut
+//! off did not succeed.
 
 use ascribe_core::range::Unit;
 use ascribe_core::{Batch, Credit, CreditTransform, End, Metrics, Now, Seeds, plugin};

@@ -1,13 +1,13 @@
 //! Adaptive entropy modulation: confident turns get larger advantages, uncertain ones smaller, whatever their sign.
 //!
-//! `A_t ← α_t A_t`, `α_t = exp(−λ H̃_t) / mean exp(−λ H̃)`, `H̃_t = (H_t − min H) / (max H − min H)`; `H_t` is the mean entropy
-//! of a turn's sampled tokens, `min`, `max` and `mean` are over the trained turns of the group.
+//! `A_t ← α_t A_t`, `α_t = exp(−λ H̃_t) / mean exp(−λ H̃)`, `H̃_t = (H_t − min H) / (max H − min H)`; `H_t` is the mean
+//! entropy of a turn's sampled tokens, `min`, `max` and `mean` are over the trained turns of the group.
 //!
 //! AEM, arXiv 2605.00425 (`λ = 1`). It adds no entropy bonus. Reductions: `λ = 0`, and a range of entropies below
 //! `min_range`, give `α = 1`.
-//! Edge cases: a group of one turn has no range; 0 stays 0; a shared turn counts once; a turn whose tokens have no entropy
-//! (given, not sampled) keeps its advantage and is in no statistic. Credit finer than a turn is multiplied by its turn's α.
-//! It belongs after the group's normalisation.
+//! Edge cases: a group of one turn has no range; 0 stays 0; a shared turn counts once; a turn whose tokens have no
+//! entropy (given, not sampled) keeps its advantage and is in no statistic. Credit finer than a turn is multiplied by
+//! its turn's α. It belongs after the group's normalisation.
 
 use ascribe_core::range::{Finite, NonNegative};
 use ascribe_core::{Batch, Credit, CreditTransform, Metrics, Need, Now, Seeds, plugin};

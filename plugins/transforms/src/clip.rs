@@ -2,8 +2,8 @@
 //!
 //! `A ← min(max(A, min), max)`
 //!
-//! RAGEN (Wang et al. 2025, arXiv 2504.20073) clips group-normalised rewards to −1..=3 (`asym_clip`). Reductions: a band
-//! that holds every advantage changes nothing.
+//! RAGEN (Wang et al. 2025, arXiv 2504.20073) clips group-normalised rewards to −1..=3 (`asym_clip`). Reductions: a
+//! band that holds every advantage changes nothing.
 //! Edge cases: a batch without trained tokens clips a share of 0. Untrained stays untrained.
 
 use ascribe_core::range::Finite;

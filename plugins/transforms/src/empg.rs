@@ -2,15 +2,15 @@
 //! confident ones.
 //!
 //! `A_t ← g_t A_t + ζ f_{t+1} − mean`, `g_t = exp(−k H̃_t) / mean exp(−k H̃)`, `f_t = exp(−k′ H̃_t)`,
-//! `H̃_t = (H_t − min H) / (max H − min H + 1e-8)`; `H_t` is the mean entropy of a turn's sampled tokens; `min`, `max` and the
-//! means are over the trained turns of the whole batch.
+//! `H̃_t = (H_t − min H) / (max H − min H + 1e-8)`; `H_t` is the mean entropy of a turn's sampled tokens; `min`, `max`
+//! and the means are over the trained turns of the whole batch.
 //!
-//! Wang et al. 2025, EMPG, arXiv 2509.09265 (`k = k′ = 1`, `ζ = 0.1`). Reductions: with `k = ζ = 0` it centres the batch over
-//! turns.
+//! Wang et al. 2025, EMPG, arXiv 2509.09265 (`k = k′ = 1`, `ζ = 0.1`). Reductions: with `k = ζ = 0` it centres the
+//! batch over turns.
 //! Edge cases: the last turn of a trajectory has no bonus; where a path forks the bonus is the mean over the
-//! continuations; a turn whose tokens have no entropy (given, not sampled) has `g = 1`, gives no bonus, and counts in the
-//! last mean alone. Credit finer than a turn is changed as its turn is. The batch is centred, so whitening after it only
-//! scales.
+//! continuations; a turn whose tokens have no entropy (given, not sampled) has `g = 1`, gives no bonus, and counts in
+//! the last mean alone. Credit finer than a turn is changed as its turn is. The batch is centred, so whitening after it
+//! only scales.
 
 use ascribe_core::range::NonNegative;
 use ascribe_core::{Batch, Credit, CreditTransform, Metrics, Need, Now, Seeds, plugin};

@@ -1,20 +1,20 @@
 //! Outcomes shaped by entropy: where successes are uncertain they are praised more, where failures are certain they are
 //! blamed more. It takes the place of what the estimator said.
 //!
-//! At the `t`-th sampled token of a trajectory, `d_t` and `h_t` being the numbers of successes and failures that have one:
-//! success `r = a₁ R + a₂ d_t H_{i,t} / Σ_k H_{k,t}`, failure `r = −a₁ − a₂ h_t (1/H_{i,t}) / Σ_k (1/H_{k,t})`; then
-//! `A = (r − mean) / (std + ε)` over the tokens of the group's successes, and over those of its failures.
+//! At the `t`-th sampled token of a trajectory, `d_t` and `h_t` being the numbers of successes and failures that have
+//! one: success `r = a₁ R + a₂ d_t H_{i,t} / Σ_k H_{k,t}`, failure `r = −a₁ − a₂ h_t (1/H_{i,t}) / Σ_k (1/H_{k,t})`;
+//! then `A = (r − mean) / (std + ε)` over the tokens of the group's successes, and over those of its failures.
 //!
-//! Tan et al. 2025, "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy", arXiv 2508.04349, eqs. 3,
-//! 5, 6 (`a₁ = 1`, `a₂ = 0.1`). With `level = "sequence"` it is GRPO-S: the mean entropy of a trajectory's tokens, over all
-//! successes or failures. The name is also another method's (arXiv 2508.03772).
-//! Reductions: without normalisation and with `a₂ = 0` successes have `a₁ R` and failures `−a₁`. The bonuses of the successes
-//! that run at `t` sum to `a₂ d_t`.
-//! Edge cases: success is an outcome above 0. Normalised apart, as in the paper, successes and failures each have mean 0, so
-//! that equal entropies teach nothing: `normalise = "together"` keeps the outcome. ε is 1e-8, the standard deviation the
-//! sample's; equal rewards, and a single one, become 0. A token without entropy (given, not sampled) counts as certain. A
-//! shared token gets the mean over its trajectories. Paths that were not tried have no outcome and keep their credit.
-//! Untrained stays untrained, and is in no sum.
+//! Tan et al. 2025, "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy", arXiv 2508.04349,
+//! eqs. 3, 5, 6 (`a₁ = 1`, `a₂ = 0.1`). With `level = "sequence"` it is GRPO-S: the mean entropy of a trajectory's
+//! tokens, over all successes or failures. The name is also another method's (arXiv 2508.03772).
+//! Reductions: without normalisation and with `a₂ = 0` successes have `a₁ R` and failures `−a₁`. The bonuses of the
+//! successes that run at `t` sum to `a₂ d_t`.
+//! Edge cases: success is an outcome above 0. Normalised apart, as in the paper, successes and failures each have mean
+//! 0, so that equal entropies teach nothing: `normalise = "together"` keeps the outcome. ε is 1e-8, the standard
+//! deviation the sample's; equal rewards, and a single one, become 0. A token without entropy (given, not sampled)
+//! counts as certain. A shared token gets the mean over its trajectories. Paths that were not tried have no outcome and
+//! keep their credit. Untrained stays untrained, and is in no sum.
 
 use std::collections::BTreeMap;
 

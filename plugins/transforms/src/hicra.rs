@@ -3,8 +3,8 @@
 //! `A ← A + α |A|` on planning tokens: what went well is praised more there, what went badly is blamed less.
 //!
 //! Wang et al. 2025, "Emergent Hierarchical Reasoning in LLMs through Reinforcement Learning" (HICRA), arXiv 2509.03646
-//! (`α = 0.2`). The paper finds planning tokens by n-grams ("strategic grams"); here they are a span that the environment's
-//! or policy's parser names. Reductions: `α = 0` changes nothing.
+//! (`α = 0.2`). The paper finds planning tokens by n-grams ("strategic grams"); here they are a span that the
+//! environment's or policy's parser names. Reductions: `α = 0` changes nothing.
 //! Edge cases: spans that overlap count once; without such a span nothing happens, and the metric is 0. Untrained stays
 //! untrained.
 

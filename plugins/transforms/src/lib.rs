@@ -1,5 +1,5 @@
-//! Transforms of credit: whitening, clipping, modulation by entropy, filters of groups, and the controls every comparison
-//! needs.
+//! Transforms of credit: whitening, clipping, modulation by entropy, filters of groups, and the controls every
+//! comparison needs.
 //!
 //! Their order is the experiment's: modulation comes after a group's own normalisation, whitening once and last.
 

@@ -1,7 +1,7 @@
 //! A control: the true advantage in place of the estimated one.
 //!
-//! `A_t ← advantage_true_t` for every turn that trains. No estimator can do better with this objective; what is left is the
-//! update's own noise.
+//! `A_t ← advantage_true_t` for every turn that trains. No estimator can do better with this objective; what is left is
+//! the update's own noise.
 //!
 //! Edge cases: a turn without a true advantage is taken out of training, and counted: an estimate must not pass for the
 //! truth. Credit finer than a turn is dropped; untrained stays untrained; loss weights and targets are kept.

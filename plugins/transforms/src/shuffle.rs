@@ -1,11 +1,12 @@
 //! A control: each trajectory's credit, dealt to its turns at random.
 //!
-//! `A_t ← A_{σ(t)}` with a random permutation `σ` of the trajectory's trained turns; a shared turn gets the mean over its
-//! trajectories. The numbers stay, *which* turn earned them is gone: what an estimator gains over this is credit assignment.
+//! `A_t ← A_{σ(t)}` with a random permutation `σ` of the trajectory's trained turns; a shared turn gets the mean over
+//! its trajectories. The numbers stay, *which* turn earned them is gone: what an estimator gains over this is credit
+//! assignment.
 //!
 //! Random numbers are keyed by (update, group, trajectory). Credit finer than a turn is first averaged over the turn's
-//! trained tokens. Reductions: credit that is the same for every turn of a trajectory (GRPO) is unchanged where no turn is
-//! shared. Untrained stays untrained; loss weights and targets are kept.
+//! trained tokens. Reductions: credit that is the same for every turn of a trajectory (GRPO) is unchanged where no turn
+//! is shared. Untrained stays untrained; loss weights and targets are kept.
 
 use ascribe_core::{Batch, Credit, CreditTransform, Draw, Metrics, Now, Seeds, plugin};
 use ascribe_math::moments;

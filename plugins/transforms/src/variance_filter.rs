@@ -1,13 +1,14 @@
 //! Keeps the groups whose outcomes differ most; the others do not train.
 //!
-//! Of the `n` groups that train, the `max(1, ⌊ratio · n⌋)` with the largest sample deviation of their outcomes stay, whole.
+//! Of the `n` groups that train, the `max(1, ⌊ratio · n⌋)` with the largest sample deviation of their outcomes stay,
+//! whole.
 //!
 //! RAGEN StarPO-S, Wang et al. 2025, arXiv 2504.20073 (`ratio = 0.25`). Reductions: `ratio = 1` keeps all.
-//! Edge cases: the authors' code keeps none where `⌊ratio · n⌋` is 0, this keeps one. Of equals the earlier stays. A group
-//! with fewer than two outcomes has no deviation; paths that were not tried have no outcome.
+//! Edge cases: the authors' code keeps none where `⌊ratio · n⌋` is 0, this keeps one. Of equals the earlier stays. A
+//! group with fewer than two outcomes has no deviation; paths that were not tried have no outcome.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{Batch, Credit, CreditTransform, End, Metrics, Now, Seeds, plugin};
+use ascribe_core::{Batch, Credit, CreditTransform, End, Metrics, Now, Seeds, Trajectory, plugin};
 use ascribe_math::{Deviation, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,19 +37,19 @@ plugin! {
     }
     impl CreditTransform for VarianceFilter {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {
-            let mut spread: Vec<(usize, f64)> = Vec::new();
+            let mut deviations: Vec<(usize, f64)> = Vec::new();
             for (i, (group, credit)) in batch.groups().zip(credit.iter()).enumerate() {
                 if turn_means(group, credit).iter().any(Option::is_some) {
-                    let tried = |(path, outcome): (ascribe_core::Trajectory<'_>, f64)| {
+                    let tried = |(path, outcome): (Trajectory<'_>, f64)| {
                         (path.leaf().end != End::Untried).then_some(outcome)
                     };
                     let outcomes: Vec<f64> = group.trajectories().zip(group.outcomes()).filter_map(tried).collect();
-                    spread.push((i, moments(&outcomes).deviation(Deviation::Sample)));
+                    deviations.push((i, moments(&outcomes).deviation(Deviation::Sample)));
                 }
             }
-            let keep = ((*self.ratio * spread.len() as f64).floor() as usize).max(1);
-            spread.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-            let dropped = spread.get(keep..).unwrap_or_default();
+            let keep = ((*self.ratio * deviations.len() as f64).floor() as usize).max(1);
+            deviations.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+            let dropped = deviations.get(keep..).unwrap_or_default();
             dropped.iter().for_each(|(i, _)| untrain(&mut credit[*i]));
             let mut metrics = Metrics::default();
             metrics.set("group/dropped_by_variance", dropped.len() as f64);

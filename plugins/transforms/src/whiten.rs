@@ -3,9 +3,9 @@
 //!
 //! `A ← (A − mean) / √(var + ε)`, with `var = Σ (A − mean)² / (n − 1)` over the batch's trained tokens (or turns).
 //!
-//! verl `masked_whiten` (`var·n/(n − 1)`, ε = 1e-8), as used after GAE and REINFORCE++ (Hu et al. 2025, arXiv 2501.03262);
-//! `centre = "group"` is its baseline variant, and `over = "turns"` the whitening of StepPO (arXiv 2604.18401), where
-//! every turn counts once however long it is. Reductions: with one group, both centres are the same.
+//! verl `masked_whiten` (`var·n/(n − 1)`, ε = 1e-8), as used after GAE and REINFORCE++ (Hu et al. 2025, arXiv
+//! 2501.03262); `centre = "group"` is its baseline variant, and `over = "turns"` the whitening of StepPO (arXiv
+//! 2604.18401), where every turn counts once however long it is. Reductions: with one group, both centres are the same.
 //! Edge cases: equal advantages, and a single trained token, become 0 (verl refuses the latter). A turn whose tokens
 //! differ counts with their mean. Untrained stays untrained. With `centre = "group"` the `n − 1` is the batch's, as in
 //! verl, which does not count the groups' means.
@@ -95,6 +95,7 @@ plugin! {
 mod tests {
     use super::*;
     use crate::fixture::{batch, turns};
+    use proptest::prelude::*;
 
     fn check(groups: &[&[&[(usize, f32)]]], want: &[f32]) {
         check_with(&Whiten::default(), groups, want);
@@ -162,5 +163,20 @@ mod tests {
         Whiten::default().apply(&batch, &mut credit, &Now::default(), Seeds(0));
         assert_eq!(credit[0].turns[2], None);
         assert!((credit[0].turns[0].unwrap() + std::f32::consts::FRAC_1_SQRT_2).abs() < 1e-5);
+    }
+
+    proptest! {
+        #[test]
+        fn whitened_turns_have_mean_zero_and_deviation_one(a in prop::collection::vec((1usize..5, -9f32..9.0), 2..20)) {
+            for centre in [Centre::Batch, Centre::Group] {
+                let (head, tail) = a.split_at(1);
+                let (batch, mut credit) = batch(&[&[head], &[tail]]);
+                Whiten { centre, over: Over::Turns }.apply(&batch, &mut credit, &Now::default(), Seeds(0));
+                let m = moments(&turns(&credit));
+                prop_assert!(m.mean.abs() < 1e-5, "{m:?}");
+                // all equal to their centre: nothing to scale
+                prop_assert!(m.squares == 0.0 || (m.deviation(Deviation::Sample) - 1.0).abs() < 1e-3, "{m:?}");
+            }
+        }
     }
 }
