@@ -82,10 +82,23 @@ fn turn_entropies(group: Group<'_>, credit: &Credit) -> Vec<Option<f64>> {
 }
 
 /// Puts numbers per turn in place of all that credit said; loss weights, targets and bundles are kept.
-fn replace_turns(credit: &mut Credit, turns: impl IntoIterator<Item = Option<f64>>) {
-    credit.turns = turns.into_iter().map(|a| a.map(|a| a as f32)).collect();
+///
+/// Tokens that were not trained stay so: a turn that trained in part gets its number on the tokens that did.
+fn replace_turns(group: Group<'_>, credit: &mut Credit, numbers: impl IntoIterator<Item = Option<f64>>) {
+    let before = spread(group, credit).advantage;
     credit.spans.clear();
     credit.tokens.clear();
+    for (t, number) in numbers.into_iter().enumerate() {
+        let number = number.map(|a| a as f32);
+        let trained = &before[group.sampled_of(t)];
+        let in_part = trained.iter().any(Option::is_none);
+        credit.turns[t] = number.filter(|_| !in_part);
+        if in_part && number.is_some() {
+            credit.tokens.resize(before.len(), None);
+            let slots = &mut credit.tokens[group.sampled_of(t)];
+            slots.iter_mut().zip(trained).for_each(|(slot, trained)| *slot = trained.and(number));
+        }
+    }
 }
 
 /// Takes a group out of training.

@@ -4,7 +4,7 @@
 //! the update's own noise.
 //!
 //! Edge cases: a turn without a true advantage is taken out of training, and counted: an estimate must not pass for the
-//! truth. Credit finer than a turn is dropped; untrained stays untrained; loss weights and targets are kept.
+//! truth. Credit finer than a turn is dropped; untrained tokens stay so; loss weights and targets are kept.
 
 use ascribe_core::{Batch, Credit, CreditTransform, Metrics, Need, Now, Scope, Seeds, plugin};
 use schemars::JsonSchema;
@@ -38,7 +38,7 @@ plugin! {
                 let trained = turn_means(group, credit);
                 let truth: Vec<Option<f32>> = group.turn_signal(SIGNAL).collect();
                 unknown += trained.iter().zip(&truth).filter(|(a, truth)| a.is_some() && truth.is_none()).count();
-                replace_turns(credit, trained.iter().zip(truth).map(|(a, truth)| a.and(truth.map(f64::from))));
+                replace_turns(group, credit, trained.iter().zip(truth).map(|(a, truth)| a.and(truth.map(f64::from))));
             }
             let mut metrics = Metrics::default();
             metrics.set("credit/oracle/unknown_turns", unknown as f64);
@@ -51,6 +51,7 @@ plugin! {
 mod tests {
     use super::*;
     use crate::fixture::batch;
+    use ascribe_core::credit::spread;
     use ascribe_core::{Column, Signal};
 
     #[test]
@@ -63,5 +64,16 @@ mod tests {
         let metrics = Oracle {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
         assert_eq!(credit[0], Credit { turns: vec![Some(0.25), None, None], ..Credit::default() });
         assert_eq!(metrics.get("credit/oracle/unknown_turns"), Some(1.0));
+    }
+
+    #[test]
+    fn of_a_turn_that_trains_in_part_the_rest_stays_out() {
+        let (mut batch, mut credit) = batch(&[&[&[(3, 1.0)]]]);
+        let signal = Signal { scope: Scope::Turn, provider: "test".into(), column: Column::full(vec![0.5]) };
+        batch.add_signal(SIGNAL, signal).unwrap();
+        credit[0].turns[0] = None;
+        credit[0].tokens = vec![None, Some(9.0), Some(7.0)];
+        Oracle {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
+        assert_eq!(spread(batch.group(0), &credit[0]).advantage, [None, Some(0.5), Some(0.5)]);
     }
 }

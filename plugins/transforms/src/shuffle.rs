@@ -39,7 +39,7 @@ plugin! {
                     seeds.rng("transform/shuffle", draw).shuffle(&mut numbers);
                     turns.iter().zip(numbers).for_each(|(t, a)| dealt[*t].push(a));
                 }
-                replace_turns(credit, dealt.iter().map(|a| (!a.is_empty()).then(|| moments(a).mean)));
+                replace_turns(group, credit, dealt.iter().map(|a| (!a.is_empty()).then(|| moments(a).mean)));
             }
             Metrics::default()
         }

@@ -37,7 +37,7 @@ plugin! {
                     })
                     .collect();
                 let even = group.mean_over_some_leaves(&per_path);
-                replace_turns(credit, even.into_iter().zip(per_turn).map(|(even, own)| own.and(even.map(f64::from))));
+                replace_turns(group, credit, even.into_iter().zip(per_turn).map(|(even, own)| own.and(even.map(f64::from))));
             }
             Metrics::default()
         }
