@@ -3,7 +3,7 @@
 //! With `x = log π − log π_ref` of the sampled token, `L = Σ w · k(x)`, aggregated: `k1 = x`, `k2 = ½ x²`,
 //! `k3 = e^−x − 1 + x`.
 //!
-//! Schulman 2020, "Approximating KL divergence", http://joschu.net/blog/kl-approx.html; `k3` as in GRPO, arXiv
+//! Schulman 2020, "Approximating KL divergence", <http://joschu.net/blog/kl-approx.html>; `k3` as in GRPO, arXiv
 //! 2402.03300, eq. 4. Names as in verl `kl_penalty`: `kl`, `mse`, `low_var_kl`; verl also clamps `k3` to ±10, this
 //! clamps `x` in `e^−x` to ±20.
 //! Reductions: at `π = π_ref` all are 0, and so are the slopes of `k2` and `k3`.
