@@ -3,7 +3,6 @@
 use ascribe_conformance::{Outcome, Report};
 use ascribe_core::registry::{Kind, plugins};
 use ascribe_core::{AdvantageEstimator, CreditTransform, Slot};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 // The plugin crates are linked.

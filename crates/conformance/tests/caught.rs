@@ -103,7 +103,7 @@ fn every_fault_is_caught() {
         (Fault::Panics, "credit fits the group and is finite"),
         (Fault::SeesOtherGroups, "a group's credit is its own"),
         (Fault::SeesUndeclaredColumns, "it reads the columns it declares and no others"),
-        (Fault::SeesWhatWasFed, "a group's credit is its own"),
+        (Fault::SeesWhatWasFed, "what was fed, and frozen history, change nothing"),
         (Fault::SeesWhatFailed, "what failed is not seen"),
         (Fault::CountsTheUntried, "what was not tried moves nobody"),
         (Fault::DependsOnOrder, "paths in another order get the same credit"),

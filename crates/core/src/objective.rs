@@ -201,7 +201,7 @@ mod tests {
     fn aggregation_gives_the_four_numbers_whatever_the_split() {
         // rows of token losses [4] and [1, 1, 1]: TRAPS of this field count 1.75, 3.5, 2.5
         let rows: [&[f64]; 2] = [&[4.0], &[1.0, 1.0, 1.0]];
-        let totals = Totals { rows: 2, tokens: 4, turns: 2, horizon: 3 };
+        let totals = Totals { rows: 2, tokens: 4, turns: 2, horizon: 3, bundles: 0 };
         let loss = |a: Aggregation| rows.iter().map(|r| r.iter().sum::<f64>() * a.factor(r.len(), &totals)).sum::<f64>();
         assert_eq!(loss(Aggregation::TokenMean), 1.75);
         assert_eq!(loss(Aggregation::SeqMeanTokenMean), 2.5);

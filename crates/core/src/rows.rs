@@ -1,6 +1,6 @@
 //! Rows: what an update consumes. One append-only token sequence each, with its trained tokens and their columns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -82,7 +82,8 @@ impl RowSet {
     /// A `Restart` begins another row. A turn that several trajectories share trains in the first of them and is
     /// context in the others. Tokens whose credit is `None` are context; a row without trained tokens is left out.
     /// `agent` limits training to the turns of one policy node. Columns: behaviour log-probability, advantage, weight,
-    /// and `target/NAME` for every target on turns, tokens, or states (a turn's is that of the state before it).
+    /// `target/NAME` for every target, and `signal/NAME` for every signal of the batch, on turns, tokens, or states (a
+    /// turn's is that of the state before it). The chosen trajectory of a bundle comes before the rejected one.
     pub fn from_credit(batch: &Batch, credit: &[Credit], agent: Option<&str>) -> Self {
         let mut set = RowSet { supports: batch.supports.iter().cloned().collect(), ..RowSet::default() };
         let names: Vec<String> = {
@@ -95,6 +96,7 @@ impl RowSet {
         let mut behavior = Column::default();
         let (mut advantage, mut weight) = (Vec::new(), Vec::new());
         let mut targets: Vec<Column> = names.iter().map(|_| Column::default()).collect();
+        let mut signals: Vec<Column> = batch.signals.keys().map(|_| Column::default()).collect();
         let mut n_bundles = 0;
         for (group, credit) in batch.groups().zip(credit) {
             let tokens = spread(group, credit);
@@ -104,7 +106,12 @@ impl RowSet {
                 .flat_map(|(key, bundle)| [(bundle.chosen, key), (bundle.rejected, key)])
                 .collect();
             n_bundles += credit.bundles.len() as u32;
-            for (trajectory, path) in group.trajectories().enumerate() {
+            // A trajectory is in one bundle at most, so each swap is between places that are still its own.
+            let mut paths: Vec<_> = group.trajectories().enumerate().collect();
+            for bundle in credit.bundles.iter().filter(|b| b.rejected < b.chosen) {
+                paths.swap(bundle.chosen, bundle.rejected);
+            }
+            for (trajectory, path) in paths {
                 let mut row = OpenRow::new(&set, &group.about().history.tokens);
                 for t in path.turns() {
                     let r = group.rows().start + t;
@@ -119,6 +126,7 @@ impl RowSet {
                         continue;
                     }
                     let first = set.at.len();
+                    let state = group.parent(t).map_or(0, |p| p + 1);
                     for i in group.sampled_of(t) {
                         let Some(a) = tokens.advantage[i] else { continue };
                         let s = group.sampled().start + i;
@@ -131,8 +139,15 @@ impl RowSet {
                             column.push(credit.targets.get(name).and_then(|target| match target.scope {
                                 Scope::Token => target.column.get(i),
                                 Scope::Turn => target.column.get(t),
-                                Scope::State => target.column.get(group.parent(t).map_or(0, |p| p + 1)),
+                                Scope::State => target.column.get(state),
                             }));
+                        }
+                        for (signal, column) in batch.signals.values().zip(&mut signals) {
+                            column.push(match signal.scope {
+                                Scope::Token => signal.column.get(s),
+                                Scope::Turn => signal.column.get(r),
+                                Scope::State => signal.column.get(group.rows().start + group.index() + state),
+                            });
                         }
                     }
                     if set.at.len() > first {
@@ -153,6 +168,9 @@ impl RowSet {
         set.columns.insert(column::WEIGHT.into(), Column::full(weight));
         for (name, target) in names.into_iter().zip(targets) {
             set.columns.insert(format!("target/{name}"), target);
+        }
+        for (name, signal) in batch.signals.keys().zip(signals) {
+            set.columns.insert(format!("signal/{name}"), signal);
         }
         set.horizon = set.rows.iter().map(|row| row.trained.len()).max().unwrap_or(0);
         set
@@ -276,6 +294,8 @@ impl RowSet {
             totals.tokens += row.trained.len() as u64;
             totals.turns += row.turns.len() as u64;
         }
+        let bundles: BTreeSet<u32> = rows.iter().filter_map(|r| self.rows[*r as usize].bundle).collect();
+        totals.bundles = bundles.len() as u64;
         totals
     }
 }
@@ -291,6 +311,8 @@ pub struct Totals {
     pub turns: u64,
     /// Most trained tokens in one row of the whole update.
     pub horizon: u64,
+    /// Bundles.
+    pub bundles: u64,
 }
 
 /// A row being written.
@@ -422,6 +444,7 @@ mod tests {
     use crate::batch::NonFinite;
     use crate::batch::tests::{LOST, WON, group, turn};
     use crate::credit::Bundle;
+    use crate::signal::Signal;
 
     fn batch() -> Batch {
         // a tree: root (2 tokens) with two children (1 and 3 tokens); then a chain with a restart
@@ -444,7 +467,7 @@ mod tests {
         assert_eq!(set.at, [1, 2, 4, 4, 5, 6, 1, 1, 2]);
         assert_eq!(set.columns[column::ADVANTAGE].all().unwrap(), [0.0, 0.0, 1.0, 2.0, 2.0, 2.0, 0.0, 1.0, 1.0]);
         assert_eq!(set.n_trained(), batch.sampled.at.len());
-        assert_eq!(set.totals(&[0, 1, 2, 3]), Totals { rows: 4, tokens: 9, turns: 5, horizon: 3 });
+        assert_eq!(set.totals(&[0, 1, 2, 3]), Totals { rows: 4, tokens: 9, turns: 5, horizon: 3, bundles: 0 });
     }
 
     #[test]
@@ -485,5 +508,33 @@ mod tests {
             assert!(micro.iter().any(|m| m.contains(&0) && m.contains(&1)), "{max}: {micro:?}");
         }
         assert_eq!(set.micro_batches(&rows, 1).len(), 3);
+        assert_eq!(set.totals(&rows).bundles, 1);
+    }
+
+    #[test]
+    fn the_chosen_of_a_bundle_comes_first() {
+        let batch = batch();
+        let mut credit = credit(&batch);
+        credit[0].bundles = vec![Bundle { chosen: 1, rejected: 0 }];
+        let set = RowSet::from_credit(&batch, &credit, None);
+        let rows: Vec<_> = set.rows.iter().map(|row| (row.group, row.trajectory, row.bundle)).collect();
+        assert_eq!(rows, [(0, 1, Some(0)), (0, 0, Some(0)), (1, 0, None), (1, 0, None)]);
+    }
+
+    #[test]
+    fn signals_lie_on_the_tokens_of_their_turn() {
+        let mut batch = batch();
+        for (name, scope) in [("state", Scope::State), ("turn", Scope::Turn), ("token", Scope::Token)] {
+            let column: Column = (0..batch.scope_len(scope)).map(|i| (i != 0).then_some(i as f32)).collect();
+            batch.add_signal(name, Signal { scope, provider: "test".into(), column }).unwrap();
+        }
+        let set = RowSet::from_credit(&batch, &credit(&batch), None);
+        let of = |name: &str| (0..9).map(|i| set.columns[name].get(i)).collect::<Vec<_>>();
+        // states: start 0, after turns 1, 2, 3; then start 4, after turns 5, 6
+        let state = [None, None, Some(1.0), Some(1.0), Some(1.0), Some(1.0), Some(4.0), Some(5.0), Some(5.0)];
+        assert_eq!(of("signal/state"), state);
+        let turn = [None, None, Some(1.0), Some(2.0), Some(2.0), Some(2.0), Some(3.0), Some(4.0), Some(4.0)];
+        assert_eq!(of("signal/turn"), turn);
+        assert_eq!(of("signal/token"), (0..9).map(|i| (i != 0).then_some(i as f32)).collect::<Vec<_>>());
     }
 }

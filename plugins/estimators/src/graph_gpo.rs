@@ -128,6 +128,7 @@ mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch};
     use crate::graph::tests::{Step, forests, groups, is_sound, order_does_not_matter, paths, step};
+    use crate::outcome::Over;
     use crate::{Grpo, Mode};
     use ascribe_core::Limit;
     use proptest::prelude::*;
@@ -199,7 +200,7 @@ mod tests {
                 group.iter().map(|(s, _)| std::iter::once((0, 0, 0)).chain(s.iter().copied()).collect()).collect();
             let records: Vec<(&[Step], f32)> = steps.iter().zip(&group).map(|(s, (_, r))| (&s[..], f32::from(*r))).collect();
             let batch = paths(&records);
-            let grpo = Grpo { std: true, epsilon: NonNegative::try_from(0.0).unwrap(), mode: Mode::Paper };
+            let grpo = Grpo { std: true, epsilon: NonNegative::try_from(0.0).unwrap(), mode: Mode::Paper, over: Over::Trajectories };
             let now = Now::default();
             let got = graph(0.0, 1.0).estimate(batch.group(0), &now).unwrap().turns;
             prop_assert_eq!(got, grpo.estimate(batch.group(0), &now).unwrap().turns);

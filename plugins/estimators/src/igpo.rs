@@ -224,6 +224,7 @@ mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, turn};
     use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
+    use crate::outcome::Over;
     use crate::{Grpo, Mode};
     use ascribe_core::{Batch, Column, Signal};
     use proptest::prelude::*;
@@ -314,7 +315,7 @@ mod tests {
             let paths: Vec<(&[f32], End)> = paths.iter().map(|r| (&r[..], WON)).collect();
             let batch = gains(chains(&paths), &vec![None; 3 * rewards.len()]);
             let got = turns(&igpo(0.5, if separate { Norm::Separate } else { Norm::Joint }, false), &batch);
-            let grpo = Grpo { std: false, epsilon: verl_epsilon(), mode: Mode::Paper };
+            let grpo = Grpo { std: false, epsilon: verl_epsilon(), mode: Mode::Paper, over: Over::Trajectories };
             prop_assert_eq!(got, grpo.estimate(batch.group(0), &Now::default()).unwrap().turns);
         }
 

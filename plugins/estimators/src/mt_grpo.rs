@@ -165,6 +165,7 @@ mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, turn};
     use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
+    use crate::outcome::Over;
     use crate::{Grpo, Mode};
     use ascribe_core::{Batch, Column, End, Signal};
     use proptest::prelude::*;
@@ -256,7 +257,7 @@ mod tests {
             let epsilon = NonNegative::try_from(1e-12).unwrap();
             let now = Now::default();
             let got = estimator.estimate(batch.group(0), &now).unwrap().turns;
-            let want = Grpo { std: true, epsilon, mode: Mode::Paper }.estimate(batch.group(0), &now).unwrap().turns;
+            let want = Grpo { std: true, epsilon, mode: Mode::Paper, over: Over::Trajectories }.estimate(batch.group(0), &now).unwrap().turns;
             prop_assert!(got.iter().zip(&want).all(|(g, w)| (g.unwrap() - w.unwrap()).abs() < 1e-6));
         }
     }

@@ -142,6 +142,7 @@ mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, credit, signalled, turn, valued};
     use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
+    use crate::values::Step;
     use crate::{Gae, ReturnToGo};
     use ascribe_core::{Batch, End};
     use proptest::prelude::*;
@@ -227,10 +228,10 @@ mod tests {
             let gamma = Unit::try_from(1.0).unwrap();
             let spa_path = valued(scored(chains(&[(&vec![3.0; share.len()], WON)]), &share, &ground), &value);
             let path = valued(chains(&[(&fused, WON)]), &value);
-            let gae = Gae { gamma, lambda: Unit::try_from(lambda).unwrap() };
+            let gae = Gae { gamma, lambda: Unit::try_from(lambda).unwrap(), unit: Step::Turn };
             let got = credit(&spa(1.0, 0.5, Some(lambda), Shares::Paper), &spa_path);
             prop_assert!(got.iter().zip(credit(&gae, &path)).all(|(a, b)| (a - b).abs() < 1e-4));
-            prop_assert_eq!(credit(&spa(1.0, 0.5, None, Shares::Paper), &spa_path), credit(&ReturnToGo { gamma }, &path));
+            prop_assert_eq!(credit(&spa(1.0, 0.5, None, Shares::Paper), &spa_path), credit(&ReturnToGo { gamma, unit: Step::Turn }, &path));
         }
     }
 }

@@ -169,6 +169,7 @@ mod tests {
     use crate::fixture::{LOST, WON, batch, turn};
     use crate::grpo::Grpo;
     use crate::outcome::Mode;
+    use crate::outcome::Over;
     use ascribe_core::credit::spread;
     use ascribe_core::log::{Action, TurnLog};
     use ascribe_core::{Batch, End};
@@ -292,7 +293,7 @@ mod tests {
             let reversed: Vec<(&[u32], f32)> = rows.iter().rev().copied().collect();
             let (straight, back) = (responses(&rows), responses(&reversed));
             let estimator = TempoP2t { std: true, ..PLAIN(Prefix::Tokens) };
-            let grpo = Grpo { std: true, epsilon: verl_epsilon(), mode: Mode::Paper };
+            let grpo = Grpo { std: true, epsilon: verl_epsilon(), mode: Mode::Paper, over: Over::Trajectories };
             let grpo = grpo.estimate(straight.group(0), &Now::default()).unwrap().turns;
             let turns = estimator.estimate(straight.group(0), &Now::default()).unwrap().turns;
             prop_assert!(turns.iter().zip(&grpo).all(|(a, b)| (a.unwrap() - b.unwrap()).abs() < 1e-5));

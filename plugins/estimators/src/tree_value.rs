@@ -370,6 +370,7 @@ mod tests {
     use crate::fixture::{LOST, WON, batch, chains, turn};
     use crate::grpo::Grpo;
     use crate::outcome::Mode;
+    use crate::outcome::Over;
     use crate::rloo::Rloo;
     use ascribe_core::log::{Action, TurnLog};
     use ascribe_core::{Batch, End, Limit};
@@ -608,13 +609,13 @@ mod tests {
             let paths = chains(&paths);
             let group = paths.group(0);
             let per_turn = |estimator: &dyn AdvantageEstimator| estimator.estimate(group, &Now::default()).unwrap().turns;
-            let grpo = |std| per_turn(&Grpo { std, mode: Mode::Paper, epsilon: verl_epsilon() });
+            let grpo = |std| per_turn(&Grpo { std, mode: Mode::Paper, over: Over::Trajectories, epsilon: verl_epsilon() });
             let close = |a: &[Option<f32>], b: &[Option<f32>], factor: f32| {
                 a.iter().zip(b).all(|(a, b)| (a.unwrap() - factor * b.unwrap()).abs() < 1e-5)
             };
             prop_assert!(close(&per_turn(&tree_grpo()), &grpo(true), 1.0));
             prop_assert!(close(&per_turn(&tree_po()), &grpo(false), 1.0));
-            let rloo = per_turn(&Rloo { mode: Mode::Paper });
+            let rloo = per_turn(&Rloo { mode: Mode::Paper, over: Over::Trajectories });
             prop_assert!(close(&per_turn(&tree_rl()), &rloo, 2.0));
             let (carl, plain) = (per_turn(&carl()), grpo(false));
             for i in 0..outcomes.len() {

@@ -14,6 +14,8 @@ use ascribe_core::{Need, Now, Objective, Rows, Totals, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ratio::{AboveOne, Clip, Surrogate, surrogate};
+
 /// `[objective.ppo-clip]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -36,51 +38,10 @@ fn paper_clip() -> Unit {
     Unit::try_from(0.2).expect("in range")
 }
 
-/// A finite number above 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "f64", into = "f64")]
-#[schemars(extend("exclusiveMinimum" = 1))]
-pub struct AboveOne(f64);
-impl TryFrom<f64> for AboveOne {
-    type Error = String;
-    fn try_from(x: f64) -> Result<Self, String> {
-        if x > 1.0 && x.is_finite() { Ok(Self(x)) } else { Err(format!("must be above 1 and finite, got {x}")) }
-    }
-}
-impl From<AboveOne> for f64 {
-    fn from(x: AboveOne) -> f64 {
-        x.0
-    }
-}
-
-/// What became of one token.
-struct Token {
-    loss: f64,
-    /// `∂loss/∂log π`.
-    slope: f64,
-    clipped: bool,
-    dual_clipped: bool,
-}
-
 impl PpoClip {
-    fn token(&self, logprob: f32, old: f32, advantage: f64) -> Token {
-        let difference = f64::from(logprob) - f64::from(old);
-        // As verl does: beyond e^20 a ratio says nothing, and overflows.
-        let bounded = difference.clamp(-20.0, 20.0);
-        let ratio = bounded.exp();
-        let moves = bounded == difference;
-        let free = -advantage * ratio;
-        let bound = -advantage * ratio.clamp(1.0 - *self.clip_low, 1.0 + *self.clip_high);
-        let clipped = bound > free;
-        let mut token =
-            Token { loss: free.max(bound), slope: if clipped || !moves { 0.0 } else { free }, clipped, dual_clipped: false };
-        if let Some(c) = self.dual_clip.filter(|_| advantage < 0.0) {
-            let ceiling = -advantage * f64::from(c);
-            if ceiling < token.loss {
-                token = Token { loss: ceiling, slope: 0.0, clipped, dual_clipped: true };
-            }
-        }
-        token
+    fn token(&self, logprob: f32, old: f32, advantage: f64) -> Surrogate {
+        let clip = Clip { low: *self.clip_low, high: *self.clip_high, dual: self.dual_clip };
+        surrogate(f64::from(logprob) - f64::from(old), advantage, clip)
     }
 }
 

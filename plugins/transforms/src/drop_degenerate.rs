@@ -13,6 +13,8 @@ use ascribe_math::is_constant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::untrain;
+
 /// `[[transform]] drop-degenerate = {}`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -30,10 +32,7 @@ plugin! {
             let mut dropped = 0;
             for (group, credit) in batch.groups().zip(credit.iter_mut()) {
                 if group.n_trajectories() >= 2 && is_constant(&group.outcomes()) {
-                    credit.turns.fill(None);
-                    credit.spans.clear();
-                    credit.tokens.clear();
-                    credit.bundles.clear();
+                    untrain(credit);
                     dropped += 1;
                 }
             }

@@ -1,24 +1,114 @@
-//! Transforms of credit: whitening, and the controls every comparison needs.
+//! Transforms of credit: whitening, clipping, modulation by entropy, filters of groups, and the controls every
+//! comparison needs.
+//!
+//! Their order is the experiment's: modulation comes after a group's own normalisation, whitening once and last.
 
+mod accuracy_window;
+mod aem;
+mod clip;
 mod drop_degenerate;
+mod empg;
 mod gpg;
+mod gtpo;
+mod hicra;
+mod oracle;
 mod random;
+mod shuffle;
 mod uniform;
+mod variance_filter;
 mod whiten;
 
+pub use accuracy_window::AccuracyWindow;
+pub use aem::Aem;
+pub use clip::Clip;
 pub use drop_degenerate::DropDegenerate;
+pub use empg::Empg;
 pub use gpg::{Gpg, gpg_scale};
+pub use gtpo::{Gtpo, Level, Normalise};
+pub use hicra::Hicra;
+pub use oracle::Oracle;
 pub use random::Random;
+pub use shuffle::Shuffle;
 pub use uniform::Uniform;
-pub use whiten::Whiten;
+pub use variance_filter::VarianceFilter;
+pub use whiten::{Centre, Over, Whiten};
 
-use ascribe_core::Credit;
+use ascribe_core::credit::spread;
+use ascribe_core::{Credit, Group};
+use ascribe_math::moments;
 
-/// Every advantage that credit holds, at every granularity, with the turn it belongs to (tokens: `None`).
+/// Every advantage that credit holds, at every granularity.
 fn advantages_mut(credit: &mut Credit) -> impl Iterator<Item = &mut f32> {
     let turns = credit.turns.iter_mut().flatten();
     let spans = credit.spans.iter_mut().filter_map(|s| s.advantage.as_mut());
     turns.chain(spans).chain(credit.tokens.iter_mut().flatten())
+}
+
+/// Maps every advantage that credit holds, at every granularity, given the turn it belongs to.
+fn map_advantages(group: Group<'_>, credit: &mut Credit, map: impl Fn(usize, f64) -> f64) {
+    let apply = |t: usize, a: &mut f32| *a = map(t, f64::from(*a)) as f32;
+    for (t, a) in credit.turns.iter_mut().enumerate() {
+        a.iter_mut().for_each(|a| apply(t, a));
+    }
+    for span in &mut credit.spans {
+        span.advantage.iter_mut().for_each(|a| apply(span.turn, a));
+    }
+    if !credit.tokens.is_empty() {
+        for t in 0..group.n_turns() {
+            credit.tokens[group.sampled_of(t)].iter_mut().flatten().for_each(|a| apply(t, a));
+        }
+    }
+}
+
+/// Mean advantage over each turn's trained tokens; `None` where none is trained. `[turns]`.
+fn turn_means(group: Group<'_>, credit: &Credit) -> Vec<Option<f64>> {
+    let tokens = spread(group, credit).advantage;
+    let mean = |t: usize| {
+        let trained: Vec<f32> = tokens[group.sampled_of(t)].iter().flatten().copied().collect();
+        (!trained.is_empty()).then(|| moments(&trained).mean)
+    };
+    (0..group.n_turns()).map(mean).collect()
+}
+
+/// Mean entropy in nats over each trained turn's sampled tokens; `None` for a turn that is not trained, or whose tokens
+/// were not drawn by a policy. `[turns]`.
+fn turn_entropies(group: Group<'_>, credit: &Credit) -> Vec<Option<f64>> {
+    let first = group.sampled().start;
+    let mean = |(t, trained): (usize, Option<f64>)| {
+        trained?;
+        let of_turn = group.sampled_of(t).filter_map(|i| group.batch().sampled.entropy.get(first + i));
+        let entropies: Vec<f32> = of_turn.collect();
+        (!entropies.is_empty()).then(|| moments(&entropies).mean)
+    };
+    turn_means(group, credit).into_iter().enumerate().map(mean).collect()
+}
+
+/// Puts numbers per turn in place of all that credit said; loss weights, targets and bundles are kept.
+///
+/// Tokens that were not trained stay so: a turn that trained in part gets its number on the tokens that did.
+fn replace_turns(group: Group<'_>, credit: &mut Credit, numbers: impl IntoIterator<Item = Option<f64>>) {
+    let before = spread(group, credit).advantage;
+    credit.spans.clear();
+    credit.tokens.clear();
+    for (t, number) in numbers.into_iter().enumerate() {
+        let number = number.map(|a| a as f32);
+        let trained = &before[group.sampled_of(t)];
+        let in_part = trained.iter().any(Option::is_none);
+        credit.turns[t] = number.filter(|_| !in_part);
+        if in_part && number.is_some() {
+            credit.tokens.resize(before.len(), None);
+            let slots = &mut credit.tokens[group.sampled_of(t)];
+            slots.iter_mut().zip(trained).for_each(|(slot, trained)| *slot = trained.and(number));
+        }
+    }
+}
+
+/// Takes a group out of training.
+fn untrain(credit: &mut Credit) {
+    credit.turns.fill(None);
+    credit.spans.clear();
+    credit.tokens.clear();
+    credit.bundles.clear();
 }
 
 #[cfg(test)]
@@ -27,8 +117,8 @@ mod fixture {
     use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
     use ascribe_core::{Batch, Credit, End};
 
-    /// A batch of groups of chains, given by tokens per turn and advantage per turn.
-    pub(crate) fn batch(groups: &[&[&[(usize, f32)]]]) -> (Batch, Vec<Credit>) {
+    /// Logs of groups of chains, given by tokens per turn and advantage per turn, and their credit.
+    pub(crate) fn logs(groups: &[&[&[(usize, f32)]]]) -> (Vec<GroupLog>, Vec<Credit>) {
         let mut logs = Vec::new();
         let mut credit = Vec::new();
         for paths in groups {
@@ -50,7 +140,55 @@ mod fixture {
             logs.push(log);
             credit.push(Credit::per_turn(advantages));
         }
-        (Batch::from_groups(logs, NonFinite::Refuse).unwrap(), credit)
+        (logs, credit)
+    }
+
+    /// A batch whose reward is the environment's.
+    pub(crate) fn build(logs: Vec<GroupLog>) -> Batch {
+        Batch::from_groups(logs, NonFinite::Refuse).unwrap()
+    }
+
+    /// A batch of groups of chains, given by tokens per turn and advantage per turn.
+    pub(crate) fn batch(groups: &[&[&[(usize, f32)]]]) -> (Batch, Vec<Credit>) {
+        let (logs, credit) = logs(groups);
+        (build(logs), credit)
+    }
+
+    /// Chains whose turns have one token each, given by (entropy, advantage).
+    pub(crate) fn with_entropies(groups: &[&[&[(f32, f32)]]]) -> (Vec<GroupLog>, Vec<Credit>) {
+        let shape: Vec<Vec<Vec<(usize, f32)>>> =
+            groups.iter().map(|g| g.iter().map(|p| p.iter().map(|(_, a)| (1, *a)).collect()).collect()).collect();
+        let paths: Vec<Vec<&[(usize, f32)]>> = shape.iter().map(|g| g.iter().map(Vec::as_slice).collect()).collect();
+        let (mut logs, credit) = logs(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        for (log, group) in logs.iter_mut().zip(groups) {
+            for (turn, (entropy, _)) in log.turns.iter_mut().zip(group.iter().copied().flatten()) {
+                turn.action.entropy = Some(vec![*entropy]);
+            }
+        }
+        (logs, credit)
+    }
+
+    /// Groups of one-turn chains of one token with these rewards and advantage 1, won where the reward is positive.
+    pub(crate) fn outcomes(groups: &[&[f32]]) -> (Batch, Vec<Credit>) {
+        let shape: Vec<Vec<&[(usize, f32)]>> = groups.iter().map(|g| g.iter().map(|_| &[(1, 1.0)][..]).collect()).collect();
+        let (mut logs, credit) = logs(&shape.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        for (log, rewards) in logs.iter_mut().zip(groups) {
+            for (i, reward) in rewards.iter().enumerate() {
+                log.turns[i].reward = *reward;
+                log.leaves[i].end = End::Terminated { success: *reward > 0.0 };
+            }
+        }
+        (build(logs), credit)
+    }
+
+    /// Which groups train nothing.
+    pub(crate) fn gone(credit: &[Credit]) -> Vec<bool> {
+        credit.iter().map(|c| c.turns.iter().all(Option::is_none)).collect()
+    }
+
+    pub(crate) fn near(got: &[f32], want: &[f32]) {
+        assert_eq!(got.len(), want.len());
+        assert!(got.iter().zip(want).all(|(g, w)| (g - w).abs() < 1e-5), "{got:?}, not {want:?}");
     }
 
     pub(crate) fn turns(credit: &[Credit]) -> Vec<f32> {

@@ -3,13 +3,15 @@
 //! Every turn's advantage is drawn anew from a normal distribution with mean and standard deviation of the batch's
 //! advantages over turns. A method that does not beat it has learned nothing from its credit.
 //!
-//! Random numbers are keyed by (update, group, turn). Credit finer than a turn is dropped: the turn's number stands for
-//! all of it. Turns that are not trained stay untrained; loss weights and targets are kept.
+//! Random numbers are keyed by (update, group, turn). Credit finer than a turn is first averaged over the turn's trained
+//! tokens: the turn's number stands for all of them. Untrained stays untrained; loss weights and targets are kept.
 
 use ascribe_core::{Batch, Credit, CreditTransform, Draw, Metrics, Now, Seeds, plugin};
 use ascribe_math::{Deviation, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::{replace_turns, turn_means};
 
 /// `[[transform]] random = {}`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -25,26 +27,16 @@ plugin! {
     }
     impl CreditTransform for Random {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], now: &Now, seeds: Seeds) -> Metrics {
-            // Credit that lies on tokens alone is first read as its mean per turn, so that it has a moment to match.
-            for (group, credit) in batch.groups().zip(credit.iter_mut()) {
-                let tokens = ascribe_core::credit::spread(group, credit).advantage;
-                for t in 0..group.n_turns() {
-                    let trained: Vec<f32> = tokens[group.sampled_of(t)].iter().flatten().copied().collect();
-                    credit.turns[t] = (!trained.is_empty()).then(|| moments(&trained).mean as f32);
-                }
-                credit.spans.clear();
-                credit.tokens.clear();
-            }
-            let turns: Vec<f32> = credit.iter().flat_map(|c| c.turns.iter().flatten().copied()).collect();
+            let means: Vec<Vec<Option<f64>>> = batch.groups().zip(credit.iter()).map(|(g, c)| turn_means(g, c)).collect();
+            let turns: Vec<f32> = means.iter().flatten().flatten().map(|a| *a as f32).collect();
             let m = moments(&turns);
             let deviation = m.deviation(Deviation::Population);
-            for (g, credit) in credit.iter_mut().enumerate() {
-                for (t, a) in credit.turns.iter_mut().enumerate() {
-                    let draw = Draw { update: now.update, group: g as u32, member: 0, turn: t as u32 };
-                    if let Some(a) = a {
-                        *a = (m.mean + deviation * seeds.rng("transform/random", draw).normal()) as f32;
-                    }
-                }
+            for ((group, credit), means) in batch.groups().zip(credit).zip(&means) {
+                let noise = |(t, mean): (usize, &Option<f64>)| {
+                    let draw = Draw { update: now.update, group: group.index() as u32, member: 0, turn: t as u32 };
+                    mean.map(|_| m.mean + deviation * seeds.rng("transform/random", draw).normal())
+                };
+                replace_turns(group, credit, means.iter().enumerate().map(noise));
             }
             Metrics::default()
         }

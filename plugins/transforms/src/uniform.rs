@@ -6,11 +6,12 @@
 //! Credit finer than a turn is first averaged over the turn's trained tokens. Reductions: credit that is the same for
 //! every turn of a trajectory (GRPO) is unchanged.
 
-use ascribe_core::credit::spread;
 use ascribe_core::{Batch, Credit, CreditTransform, Metrics, Now, Seeds, plugin};
 use ascribe_math::moments;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::{replace_turns, turn_means};
 
 /// `[[transform]] uniform = {}`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -27,12 +28,7 @@ plugin! {
     impl CreditTransform for Uniform {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {
             for (group, credit) in batch.groups().zip(credit) {
-                let tokens = spread(group, credit).advantage;
-                let of_turn = |t: usize| {
-                    let trained: Vec<f32> = tokens[group.sampled_of(t)].iter().flatten().copied().collect();
-                    (!trained.is_empty()).then(|| moments(&trained).mean)
-                };
-                let per_turn: Vec<Option<f64>> = (0..group.n_turns()).map(of_turn).collect();
+                let per_turn = turn_means(group, credit);
                 let per_path: Vec<Option<f64>> = group
                     .trajectories()
                     .map(|path| {
@@ -41,9 +37,7 @@ plugin! {
                     })
                     .collect();
                 let even = group.mean_over_some_leaves(&per_path);
-                credit.turns = even.into_iter().zip(&per_turn).map(|(even, own)| own.and(even)).collect();
-                credit.spans.clear();
-                credit.tokens.clear();
+                replace_turns(group, credit, even.into_iter().zip(per_turn).map(|(even, own)| own.and(even.map(f64::from))));
             }
             Metrics::default()
         }

@@ -1,42 +1,90 @@
-//! Whitens the advantages of a batch over its trained tokens.
+//! Whitens the advantages of a batch: centres them on the batch's or each group's mean, and scales them by the batch's
+//! standard deviation.
 //!
-//! `A ← (A − mean) / √(var + ε)`, mean and sample variance over all trained tokens of the batch.
+//! `A ← (A − mean) / √(var + ε)`, with `var = Σ (A − mean)² / (n − 1)` over the batch's trained tokens (or turns).
 //!
-//! verl `masked_whiten` (`var·n/(n − 1)`, ε = 1e-8), as used after GAE and REINFORCE++ (arXiv 2501.03262).
-//! Edge cases: equal advantages, and a single trained token, become 0 (verl refuses the latter). Untrained stays
-//! untrained.
+//! verl `masked_whiten` (`var·n/(n − 1)`, ε = 1e-8), as used after GAE and REINFORCE++ (Hu et al. 2025, arXiv
+//! 2501.03262); `centre = "group"` is its baseline variant, and `over = "turns"` the whitening of StepPO (arXiv
+//! 2604.18401), where every turn counts once however long it is. Reductions: with one group, both centres are the same.
+//! Edge cases: equal advantages, and a single trained token, become 0 (verl refuses the latter). A turn whose tokens
+//! differ counts with their mean. Untrained stays untrained. With `centre = "group"` the `n − 1` is the batch's, as in
+//! verl, which does not count the groups' means.
 
 use ascribe_core::credit::spread;
-use ascribe_core::{Batch, Credit, CreditTransform, Metrics, Now, Seeds, plugin};
-use ascribe_math::{Deviation, moments};
+use ascribe_core::{Batch, Credit, CreditTransform, Group, Metrics, Now, Seeds, plugin};
+use ascribe_math::{Deviation, Moments, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::advantages_mut;
+use crate::{advantages_mut, turn_means};
 
 /// `[[transform]] whiten = {}`
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Whiten {}
+pub struct Whiten {
+    /// Whose mean is subtracted.
+    #[serde(default)]
+    pub centre: Centre,
+    /// What counts once in mean and variance.
+    #[serde(default)]
+    pub over: Over,
+}
+
+/// Whose mean is subtracted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Centre {
+    /// The batch's.
+    #[default]
+    Batch,
+    /// That of the own group.
+    Group,
+}
+
+/// What counts once in a statistic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// Each trained token.
+    #[default]
+    Tokens,
+    /// Each turn with a trained token.
+    Turns,
+}
 
 /// Added to the variance, as in verl.
 const EPSILON: f64 = 1e-8;
 
+impl Whiten {
+    /// The numbers of a group that count.
+    fn counted(&self, group: Group<'_>, credit: &Credit) -> Vec<f64> {
+        match self.over {
+            Over::Tokens => spread(group, credit).advantage.into_iter().flatten().map(f64::from).collect(),
+            Over::Turns => turn_means(group, credit).into_iter().flatten().collect(),
+        }
+    }
+}
+
 plugin! {
     Transform "whiten" {
-        summary: "Centres and scales a batch's advantages over its trained tokens.",
-        source: "verl masked_whiten; Hu et al. 2025, REINFORCE++, arXiv 2501.03262",
+        summary: "Centres a batch's advantages, on its own mean or each group's, and scales them by the batch's deviation.",
+        source: "verl masked_whiten; Hu et al. 2025, REINFORCE++, arXiv 2501.03262; StepPO, arXiv 2604.18401",
         when: "After an estimator without its own scale (return-to-go, GAE). After GRPO it changes little.",
         example: "",
     }
     impl CreditTransform for Whiten {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {
-            let tokens: Vec<f32> =
-                batch.groups().zip(credit.iter()).flat_map(|(group, credit)| spread(group, credit).advantage).flatten().collect();
-            let m = moments(&tokens);
+            let counted: Vec<Vec<f64>> = batch.groups().zip(credit.iter()).map(|(g, c)| self.counted(g, c)).collect();
+            let mean: Vec<f64> = match self.centre {
+                Centre::Batch => vec![moments(&counted.concat()).mean; counted.len()],
+                Centre::Group => counted.iter().map(|x| moments(x).mean).collect(),
+            };
+            let distances = counted.iter().zip(&mean).flat_map(|(x, mean)| x.iter().map(move |x| x - mean));
+            let squares = distances.map(|d| d * d).sum();
+            let m = Moments { n: counted.iter().map(Vec::len).sum(), mean: 0.0, squares };
             let scale = if m.squares == 0.0 { 0.0 } else { 1.0 / (m.variance(Deviation::Sample) + EPSILON).sqrt() };
-            for a in credit.iter_mut().flat_map(advantages_mut) {
-                *a = ((f64::from(*a) - m.mean) * scale) as f32;
+            for (credit, mean) in credit.iter_mut().zip(&mean) {
+                advantages_mut(credit).for_each(|a| *a = ((f64::from(*a) - mean) * scale) as f32);
             }
             Metrics::default()
         }
@@ -47,10 +95,14 @@ plugin! {
 mod tests {
     use super::*;
     use crate::fixture::{batch, turns};
+    use proptest::prelude::*;
 
     fn check(groups: &[&[&[(usize, f32)]]], want: &[f32]) {
+        check_with(&Whiten::default(), groups, want);
+    }
+    fn check_with(whiten: &Whiten, groups: &[&[&[(usize, f32)]]], want: &[f32]) {
         let (batch, mut credit) = batch(groups);
-        Whiten {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
+        whiten.apply(&batch, &mut credit, &Now::default(), Seeds(0));
         for (got, want) in turns(&credit).iter().zip(want) {
             assert!((got - want).abs() < 1e-5, "{credit:?}, not {want:?}");
         }
@@ -65,6 +117,40 @@ mod tests {
     }
 
     #[test]
+    fn turns_may_be_the_weights() {
+        // turns 1 and −2: mean −½, sample variance 4.5; (1.5, −1.5)/√4.5
+        let half = std::f32::consts::FRAC_1_SQRT_2;
+        check_with(&Whiten { over: Over::Turns, ..Whiten::default() }, &[&[&[(2, 1.0)], &[(1, -2.0)]]], &[half, -half]);
+    }
+
+    #[test]
+    fn a_groups_own_mean_may_be_the_centre() {
+        let whiten = Whiten { centre: Centre::Group, over: Over::Turns };
+        // distances −1, 1 and −3, 3 from the means 1 and 13: variance 20/3
+        let s = (20f32 / 3.0).sqrt();
+        check_with(
+            &whiten,
+            &[&[&[(1, 0.0)], &[(1, 2.0)]], &[&[(1, 10.0)], &[(1, 16.0)]]],
+            &[-1.0 / s, 1.0 / s, -3.0 / s, 3.0 / s],
+        );
+        // groups without spread, whatever lies between them
+        check_with(&whiten, &[&[&[(1, 0.1)], &[(1, 0.1)]], &[&[(1, 7.3)]]], &[0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn one_group_has_one_mean() {
+        let groups: &[&[&[(usize, f32)]]] = &[&[&[(2, 1.0), (1, 3.0)], &[(4, -2.0)]]];
+        for over in [Over::Tokens, Over::Turns] {
+            let of = |centre| {
+                let (batch, mut credit) = batch(groups);
+                Whiten { centre, over }.apply(&batch, &mut credit, &Now::default(), Seeds(0));
+                turns(&credit)
+            };
+            assert_eq!(of(Centre::Batch), of(Centre::Group));
+        }
+    }
+
+    #[test]
     fn equal_advantages_become_zero() {
         check(&[&[&[(3, 0.1), (2, 0.1)]]], &[0.0, 0.0]);
         check(&[&[&[(1, 5.0)]]], &[0.0]);
@@ -74,8 +160,23 @@ mod tests {
     fn untrained_stays_untrained() {
         let (batch, mut credit) = batch(&[&[&[(1, 1.0), (1, 3.0), (1, 9.0)]]]);
         credit[0].turns[2] = None;
-        Whiten {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
+        Whiten::default().apply(&batch, &mut credit, &Now::default(), Seeds(0));
         assert_eq!(credit[0].turns[2], None);
         assert!((credit[0].turns[0].unwrap() + std::f32::consts::FRAC_1_SQRT_2).abs() < 1e-5);
+    }
+
+    proptest! {
+        #[test]
+        fn whitened_turns_have_mean_zero_and_deviation_one(a in prop::collection::vec((1usize..5, -9f32..9.0), 2..20)) {
+            for centre in [Centre::Batch, Centre::Group] {
+                let (head, tail) = a.split_at(1);
+                let (batch, mut credit) = batch(&[&[head], &[tail]]);
+                Whiten { centre, over: Over::Turns }.apply(&batch, &mut credit, &Now::default(), Seeds(0));
+                let m = moments(&turns(&credit));
+                prop_assert!(m.mean.abs() < 1e-5, "{m:?}");
+                // all equal to their centre: nothing to scale
+                prop_assert!(m.squares == 0.0 || (m.deviation(Deviation::Sample) - 1.0).abs() < 1e-3, "{m:?}");
+            }
+        }
     }
 }

@@ -31,7 +31,7 @@ pub const FILES: &[(&str, Entry)] = &[
     ("igpo_info_gain", Pending("the critic `info-gain`")),
     ("igpo_release_v1", Read(F32, readers::turn_rewards::igpo_first_release)),
     ("masked_whiten_verl", Read(F32, readers::returns::masked_whiten)),
-    ("methods_rederived", Pending("porting")),
+    ("methods_rederived", Read(F32, readers::rederived::all)),
     ("nstep_td", Read(F64, readers::returns::nstep_td)),
     ("openrlhf", Read(F32, readers::libraries::openrlhf)),
     ("opo_verl", Read(F32, readers::outcomes::opo)),
