@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use ascribe_core::key::KeyId;
 use ascribe_core::log::Validity;
 use ascribe_core::range::{Finite, NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::standardise;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,10 @@ plugin! {
     impl AdvantageEstimator for G2po {
         fn needs(&self) -> Vec<Need> {
             vec![Need::GroupOfAtLeast(2), Need::ExactStateKey]
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

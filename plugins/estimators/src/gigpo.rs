@@ -19,7 +19,7 @@
 //! counters instead, where you can.
 
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, Measure, Singleton, Standardise, clusters, moments_by, similar_clusters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,12 @@ plugin! {
     impl AdvantageEstimator for Gigpo {
         fn needs(&self) -> Vec<Need> {
             self.mode.needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let scale = if self.std { Law::ScaleFree } else { Law::Scale };
+            let scales = (*self.invalid_penalty == 0.0).then_some(scale);
+            scales.into_iter().chain([Law::Ascent]).collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

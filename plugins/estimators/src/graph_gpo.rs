@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use ascribe_core::key::KeyId;
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::standardise;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,10 @@ plugin! {
     impl AdvantageEstimator for GraphGpo {
         fn needs(&self) -> Vec<Need> {
             vec![Need::GroupOfAtLeast(2), Need::ExactStateKey]
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            vec![Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

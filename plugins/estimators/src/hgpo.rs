@@ -16,7 +16,7 @@
 //! The paper weighs the level of k observations by `k^α`, the code by `(k + 1)^α`, as here.
 
 use ascribe_core::range::{AtLeast, NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, Measure, Singleton, Standardise, clusters, moments_by};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,12 @@ plugin! {
     impl AdvantageEstimator for Hgpo {
         fn needs(&self) -> Vec<Need> {
             self.mode.needs()
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let scale = if self.std { Law::ScaleFree } else { Law::Scale };
+            let scales = (*self.invalid_penalty == 0.0).then_some(scale);
+            scales.into_iter().chain([Law::Ascent]).collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

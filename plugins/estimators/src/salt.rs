@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,14 @@ plugin! {
                 needs.push(Need::ExactStateKey);
             }
             needs
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let scale = match self.base {
+                Base::Grpo => Law::ScaleFree,
+                Base::Rloo => Law::Scale,
+            };
+            vec![Law::Shift, scale, Law::NoSpreadNoCredit, Law::Ascent]
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

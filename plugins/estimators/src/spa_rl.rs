@@ -20,7 +20,7 @@
 //! Edge cases: a turn that was not tried is not trained and moves no mean. Without `lambda` there is no baseline.
 
 use ascribe_core::range::{Finite, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, Scope, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Scope, plugin};
 use ascribe_math::leave_one_out;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,11 @@ plugin! {
                 needs.extend(values::needs());
             }
             needs
+        }
+
+        fn laws(&self) -> Vec<Law> {
+            let bootstraps = (self.mode == Shares::Paper && self.lambda.is_some()).then_some(Law::Bootstraps);
+            bootstraps.into_iter().collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
