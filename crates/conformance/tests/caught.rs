@@ -77,7 +77,7 @@ impl AdvantageEstimator for Faulty {
                 of_paths(of_tried.iter().map(|_| 1e-7).chain(outcomes.iter().map(|_| 0.0)).take(outcomes.len()).collect())
             }
             Fault::FalseShift | Fault::FalseSum => of_paths(outcomes.clone()),
-            Fault::FalseScale => of_paths(outcomes.iter().map(|r| r * r).collect()),
+            Fault::FalseScale => of_paths(outcomes.iter().map(|r| r.abs().sqrt()).collect()),
             Fault::FalseTelescoping => vec![0.0; n],
             Fault::SecretBootstrap => {
                 let bootstraps = |t: usize| group.end(t).is_some_and(ascribe_core::End::bootstraps);
