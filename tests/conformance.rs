@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use ascribe_core::batch::NonFinite;
 use ascribe_core::environment::{ActionText, RestoreError, SnapshotKind, TRAIN, TaskId};
-use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
 use ascribe_core::registry::{Kind, plugins};
 use ascribe_core::{
-    AdvantageEstimator, Batch, BuildContext, BuildError, Column, Credit, CreditTransform, CriticConfig, Draw, End, Limit, Need,
-    Now, Objective, PolicyConfig, Rng, RolloutConfig, Schedule, Scope, Seeds, Signal, Slot, TaskSet, TaskSetConfig,
+    AdvantageEstimator, BuildContext, BuildError, CreditTransform, CriticConfig, Draw, Need, Now, Objective, PolicyConfig, Rng,
+    RolloutConfig, Schedule, Scope, Seeds, Slot, TaskSet, TaskSetConfig,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -89,111 +87,6 @@ fn every_tag_has_a_row() {
     tags::<dyn CreditTransform>(Kind::Transform);
     tags::<dyn Objective>(Kind::Objective);
     tags::<dyn Schedule>(Kind::Schedule);
-}
-
-/// Random forests: chains and branches, every end, uneven lengths, absent numbers.
-fn forests(seed: u64) -> Vec<GroupLog> {
-    let mut rng = Seeds(seed).rng("forest", Draw::default());
-    (0..4)
-        .map(|g| {
-            let mut log = GroupLog { task_name: format!("task {g}"), ..GroupLog::default() };
-            for _ in 0..2 + rng.below(4) {
-                let mut parent = None;
-                for t in 0..1 + rng.below(4) {
-                    let n = 1 + rng.below(3);
-                    let action = Action {
-                        logprob: Some((0..n).map(|_| -rng.unit() as f32).collect()),
-                        entropy: Some((0..n).map(|_| rng.unit() as f32).collect()),
-                        ..Action::given(vec![0; n])
-                    };
-                    let state = vec![if t == 0 { 0 } else { 1 + rng.below(2) as u8 }];
-                    log.turns.push(TurnLog {
-                        parent,
-                        agent: "actor".into(),
-                        read: vec![1],
-                        action,
-                        reward: rng.below(3) as f32 / 2.0,
-                        observation: state.clone(),
-                        state,
-                        ..TurnLog::default()
-                    });
-                    parent = Some(log.turns.len() - 1);
-                }
-                let end = match rng.below(5) {
-                    0 => End::Truncated(Limit::Turns),
-                    1 => End::Failed("test".into()),
-                    2 => End::MacroBoundary,
-                    n => End::Terminated { success: n == 3 },
-                };
-                log.leaves.push(LeafLog { turn: parent, end, seed: 0 });
-            }
-            log
-        })
-        .collect()
-}
-
-/// A batch in which every signal that `needs` names is present.
-fn batch(logs: Vec<GroupLog>, needs: &[Need]) -> Batch {
-    let mut batch = Batch::from_groups(logs, NonFinite::Refuse).expect("well-formed groups");
-    for need in needs {
-        if let Need::Signal(name, scope) = need {
-            let column = Column::full((0..batch.scope_len(*scope)).map(|i| (i % 7) as f32 / 7.0).collect());
-            batch.add_signal(name, Signal { scope: *scope, provider: "test".into(), column }).expect("a new column");
-        }
-    }
-    batch
-}
-
-#[test]
-fn estimators_are_pure_and_do_not_see_what_failed() {
-    for (name, estimator) in all::<dyn AdvantageEstimator>(Kind::Estimator) {
-        for seed in 0..20 {
-            let logs = forests(seed);
-            // The same groups without their failed paths: credit must be the same, turn by turn.
-            let mut cleaned = logs.clone();
-            for group in &mut cleaned {
-                group.leaves.retain(|leaf| leaf.end.trains());
-            }
-            let (with, without) = (batch(logs, &estimator.needs()), batch(cleaned, &estimator.needs()));
-            for (a, b) in with.groups().zip(without.groups()) {
-                let credit = estimator.estimate(a, &Now::default()).unwrap_or_else(|e| panic!("`{name}`: {e}"));
-                credit.check(a).unwrap_or_else(|e| panic!("`{name}`: {e}"));
-                assert_eq!(credit, estimator.estimate(a, &Now::default()).expect("twice"), "`{name}` is pure");
-                let same_signals = !estimator.needs().iter().any(|n| matches!(n, Need::Signal(..)));
-                if same_signals {
-                    assert_eq!(credit, estimator.estimate(b, &Now::default()).expect("cleaned"), "`{name}` sees what failed");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn transforms_keep_shape_and_what_is_untrained() {
-    for (name, transform) in all::<dyn CreditTransform>(Kind::Transform) {
-        for seed in 0..20 {
-            let batch = batch(forests(seed), &transform.needs());
-            let mut rng = Seeds(seed).rng("credit", Draw::default());
-            let mut credit: Vec<Credit> = batch
-                .groups()
-                .map(|g| Credit {
-                    turns: (0..g.n_turns()).map(|_| (rng.below(4) > 0).then(|| rng.normal() as f32)).collect(),
-                    ..Credit::default()
-                })
-                .collect();
-            let before = credit.clone();
-            transform.apply(&batch, &mut credit, &Now::default(), Seeds(seed));
-            for ((group, before), after) in batch.groups().zip(&before).zip(&credit) {
-                after.check(group).unwrap_or_else(|e| panic!("`{name}`: {e}"));
-                for (b, a) in before.turns.iter().zip(&after.turns) {
-                    assert!(b.is_some() || a.is_none(), "`{name}` trains what was not trained");
-                }
-            }
-            let mut again = before;
-            transform.apply(&batch, &mut again, &Now::default(), Seeds(seed));
-            assert_eq!(again, credit, "`{name}`: the same seed gives the same credit");
-        }
-    }
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Every estimator and transform whose needs an embedded environment meets trains a few updates, stops, and goes on as if it
+//! had not stopped.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const EXPERIMENT: &str = r#"
+environment.token-tree = { tasks = 4, depth = 3, branches = 3, rewards = "dense", states = "sums" }
+objective = "reinforce"
+policy.actor = "tabular"
+rollout.independent = { groups = 4, group_size = 4 }
+update = { learning_rate = 0.1 }
+checkpoint = { every = 1 }
+"#;
+
+/// The binary under test, built with this test.
+fn binary() -> PathBuf {
+    let exe = std::env::current_exe().expect("a running test has a path");
+    exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe")
+}
+
+fn ascribe(folder: &TempDir, args: &[&str]) -> Output {
+    Command::new(binary()).args(args).current_dir(folder.path()).output().expect("the binary runs")
+}
+
+fn said(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// Names and examples of all plugins of a kind.
+fn plugins(kind: &str) -> Vec<(String, String)> {
+    let out = ascribe(&tempfile::tempdir().expect("a folder"), &["plugins", kind, "--json"]);
+    let rows: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&out)));
+    let text = |row: &serde_json::Value, key: &str| row[key].as_str().expect("a text").to_string();
+    rows.as_array().expect("a list").iter().map(|row| (text(row, "name"), text(row, "example"))).collect()
+}
+
+/// Trains with these tables beside the experiment; whether its needs are met.
+fn trains(name: &str, tables: &str) -> bool {
+    let metrics = |folder: &TempDir| fs::read_to_string(folder.path().join("runs/test/main/seed-0/metrics.jsonl"));
+    let place = || {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::write(folder.path().join("test.toml"), format!("{EXPERIMENT}\n{tables}")).expect("written");
+        folder
+    };
+    let (whole, stopped) = (place(), place());
+    let check = ascribe(&whole, &["check", "test.toml", "updates=4"]);
+    if !check.status.success() {
+        let unmet = said(&check).lines().filter(|l| l.starts_with("error: ")).collect::<Vec<_>>().join("; ");
+        assert!(unmet.contains("needs"), "`{name}`: {}", said(&check));
+        println!("`{name}` is not asked: {unmet}");
+        return false;
+    }
+    let run = |folder: &TempDir, updates: &str| {
+        let out = ascribe(folder, &["run", "test.toml", updates]);
+        assert!(out.status.success(), "`{name}`: {}", said(&out));
+    };
+    run(&whole, "updates=4");
+    run(&stopped, "updates=2");
+    run(&stopped, "updates=4");
+    let (a, b) = (metrics(&whole).expect("metrics"), metrics(&stopped).expect("metrics"));
+    assert_eq!(a.lines().count(), 4, "`{name}`");
+    assert_eq!(a, b, "`{name}`: resumed, it goes another way");
+    true
+}
+
+#[test]
+fn every_estimator_whose_needs_are_met_trains_and_resumes() {
+    let all = plugins("estimator");
+    let trained = all.iter().filter(|(name, example)| trains(name, &format!("[estimator.{name}]\n{example}\n"))).count();
+    println!("{trained} of {} estimators trained and resumed", all.len());
+    assert!(trained >= 20, "only {trained} of {}", all.len());
+}
+
+#[test]
+fn every_transform_whose_needs_are_met_trains_and_resumes() {
+    let all = plugins("transform");
+    let with = |name: &str, example: &str| format!("[estimator.grpo]\n[[transform]]\n[transform.{name}]\n{example}\n");
+    let trained = all.iter().filter(|(name, example)| trains(name, &with(name, example))).count();
+    println!("{trained} of {} transforms trained and resumed", all.len());
+    assert!(trained >= 10, "only {trained} of {}", all.len());
+}
