@@ -2,6 +2,7 @@
 
 mod bilevel_gae;
 mod blend;
+mod command;
 #[cfg(test)]
 mod fixture;
 mod forest;
@@ -13,6 +14,7 @@ mod opo;
 mod optimal_token_baseline;
 mod outcome;
 mod pairs;
+mod program;
 mod remax;
 mod return_to_go;
 mod rloo;
@@ -25,6 +27,7 @@ mod values;
 
 pub use bilevel_gae::BilevelGae;
 pub use blend::{Blend, Part};
+pub use command::{Command, On, Wanted};
 pub use gae::{Gae, StepPo, TurnPpo};
 pub use grpo::{DrGrpo, Gpg, Grpo, ReinforcePlusPlusBaseline};
 pub use grpo_passk::GrpoPassK;
