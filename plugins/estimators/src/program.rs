@@ -138,6 +138,7 @@ impl Program {
         lines[lines.len().saturating_sub(QUOTED)..].join("\n")
     }
 
+    /// Whether it exits by itself within that time.
     fn exits_within(&mut self, grace: Duration) -> bool {
         let mut waited = Duration::ZERO;
         while !has_exited(&mut self.child) {
@@ -217,14 +218,13 @@ fn read(stdout: ChildStdout, saying: SyncSender<Said>) {
     loop {
         let mut line = Vec::new();
         let read = (&mut stdout).take(LONGEST).read_until(b'\n', &mut line);
-        let endless = read.is_ok_and(|n| n as u64 == LONGEST);
-        let said = match line.pop() {
-            Some(b'\n') => Said::Line(line),
-            Some(_) if endless => Said::Endless(line),
+        let (said, last) = match line.pop() {
+            Some(b'\n') => (Said::Line(line), false),
+            Some(_) if read.is_ok_and(|n| n as u64 == LONGEST) => (Said::Endless(line), true),
             // A line that was not finished is no answer: the program died over it.
             _ => return,
         };
-        if saying.send(said).is_err() || endless {
+        if saying.send(said).is_err() || last {
             return;
         }
     }
