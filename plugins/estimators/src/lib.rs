@@ -2,6 +2,7 @@
 
 mod bilevel_gae;
 mod blend;
+mod command;
 #[cfg(test)]
 mod fixture;
 mod forest;
@@ -12,6 +13,7 @@ mod graph;
 mod graph_gpo;
 mod grpo;
 mod grpo_passk;
+mod hae;
 mod hgpo;
 mod igpo;
 mod mt_grpo;
@@ -21,6 +23,7 @@ mod optimal_token_baseline;
 mod outcome;
 mod pairs;
 mod paths;
+mod program;
 mod pure;
 mod remax;
 mod return_to_go;
@@ -37,12 +40,14 @@ mod values;
 
 pub use bilevel_gae::BilevelGae;
 pub use blend::{Blend, Part};
+pub use command::{Command, On, Wanted};
 pub use g2po::G2po;
 pub use gae::{Gae, StepPo, TurnPpo};
 pub use gigpo::{Gigpo, Threshold};
 pub use graph_gpo::GraphGpo;
 pub use grpo::{DrGrpo, Gpg, Grpo, ReinforcePlusPlusBaseline};
 pub use grpo_passk::GrpoPassK;
+pub use hae::{Cut, Hae};
 pub use hgpo::Hgpo;
 pub use igpo::{Earned, Igpo, Norm};
 pub use mt_grpo::{FirstResult, Form, MtGrpo};
