@@ -1,16 +1,17 @@
 //! `check`: an experiment's graph, without running it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
 use ascribe_config::Loaded;
 use ascribe_core::experiment::{KnobMemory, Phase};
-use ascribe_core::{Experiment, Now, graph};
+use ascribe_core::{BuildContext, Experiment, Now, Seeds, graph};
 use toml::{Table, Value};
 
 use crate::args::CheckArgs;
-use crate::load;
 use crate::output::{complain, indent, say, table};
+use crate::{load, run};
 
 /// Checks an experiment and shows its graph.
 pub(crate) fn command(args: &CheckArgs) -> ExitCode {
@@ -18,7 +19,8 @@ pub(crate) fn command(args: &CheckArgs) -> ExitCode {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };
-    match describe(&loaded) {
+    let base = run::base_of(&args.experiment.file);
+    match describe(&loaded, &base) {
         Ok(text) => {
             say(&text);
             ExitCode::SUCCESS
@@ -31,7 +33,7 @@ pub(crate) fn command(args: &CheckArgs) -> ExitCode {
 }
 
 /// The experiment in words.
-fn describe(loaded: &Loaded) -> Result<String, String> {
+fn describe(loaded: &Loaded, base: &Path) -> Result<String, String> {
     let mut out = format!("experiment `{}`", loaded.plan.name);
     for (i, phase) in loaded.plan.phases.iter().enumerate() {
         let (experiment, _) = phase.at(&Now::default(), &mut KnobMemory::default())?;
@@ -43,6 +45,9 @@ fn describe(loaded: &Loaded) -> Result<String, String> {
         out += &format!("\n\n{}", heading(loaded.has_phases, phase, &experiment));
         out += &format!("\n{}", indent(&graph_of(phase, &experiment), 2));
         out += &format!("\n\n{}", indent(&needs_of(phase, &experiment), 2));
+        if let Some(warning) = horizon_of(&experiment, base) {
+            out += &format!("\n\n  warning: {warning}");
+        }
     }
     if !loaded.replaced.is_empty() {
         out += "\n\nreplaced";
@@ -113,6 +118,23 @@ fn needs_of(phase: &Phase, experiment: &Experiment) -> String {
         })
         .collect();
     table(&["who", "needs", "covered by"], rows)
+}
+
+/// Whether next to nothing of an outcome reaches the first turns of the longest episodes. Only an environment that is here
+/// says how long they are; whether it is shows when the experiment runs.
+fn horizon_of(experiment: &Experiment, base: &Path) -> Option<String> {
+    let decay = experiment.estimator.decay()?;
+    let context = BuildContext {
+        seeds: Seeds(experiment.seed),
+        device: &experiment.device,
+        threads: 1,
+        environment: None,
+        nodes: experiment.policy.keys().cloned().collect(),
+        base: base.to_path_buf(),
+    };
+    let tasks = experiment.environment.build(&context).ok()?;
+    let about = tasks.capabilities();
+    decay.warning(about.max_turns, about.max_action_tokens)
 }
 
 fn changes_of(loaded: &Loaded) -> String {

@@ -4,7 +4,7 @@ mod progress;
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         complain(&format!("error: `{}` holds a [grid] of experiments; `run` takes one", file.display()));
         return ExitCode::from(crate::REJECTED);
     }
-    let base = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf();
+    let base = base_of(file);
     let options = Options { base, fresh: args.fresh, ..Options::default() };
     drive(&loaded, options, Some(args))
 }
@@ -145,6 +145,11 @@ fn failed(error: &RunError, loaded: Option<&Loaded>) -> ExitCode {
 
 /// More threads than any machine has cores only wait for each other.
 const MOST_THREADS: usize = 1024;
+
+/// The folder against which relative paths in an experiment are read.
+pub(crate) fn base_of(file: &Path) -> PathBuf {
+    file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
+}
 
 /// Builds the pool that environments, estimators and policies share. Its size never changes a result.
 fn threads(loaded: &Loaded) -> Result<(), ExitCode> {

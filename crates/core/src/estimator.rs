@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::batch::Group;
 use crate::credit::Credit;
 use crate::need::Need;
@@ -12,6 +15,57 @@ use crate::registry::slot_schema;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EstimateError(pub String);
+
+/// What one step of time is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// A turn: one decision of the agent, however long.
+    #[default]
+    Turn,
+    /// A sampled token: what the environment says takes no time.
+    Token,
+}
+
+/// How the outcome fades on its way back: with `per_step` to the power of the steps between.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decay {
+    /// Weight per step, in 0..=1.
+    pub per_step: f64,
+    /// What a step is.
+    pub step: Step,
+    /// What the weight is called: `γ`, `γλ`.
+    pub symbol: &'static str,
+}
+
+impl Decay {
+    /// Weight that is left of the outcome so many steps before it.
+    pub fn weight(&self, steps: usize) -> f64 {
+        self.per_step.powf(steps as f64)
+    }
+
+    /// What to say where next to nothing of an outcome reaches the first step of an episode of so many turns, each of so
+    /// many tokens at most; `None` where at least a hundredth does, or where nothing beyond the step itself is meant to.
+    ///
+    /// An episode rarely uses all its tokens: with tokens as steps, the warning asks about 200 of them at most.
+    pub fn warning(&self, turns: usize, tokens: usize) -> Option<String> {
+        let (steps, unit) = match self.step {
+            Step::Turn => (turns.saturating_sub(1), "turn"),
+            Step::Token => (turns.saturating_mul(tokens).saturating_sub(1).min(200), "token"),
+        };
+        let weight = self.weight(steps);
+        (self.per_step > 0.0 && weight < 0.01).then(|| {
+            let rest = match self.step {
+                Step::Turn => "the first turns of long episodes learn nothing from it",
+                Step::Token => "early turns learn nothing from it; a step can be a turn (`unit = \"turn\"`)",
+            };
+            format!(
+                "at {} = {} the outcome reaches a {unit} {steps} {unit}s earlier with weight {weight:.1e}: {rest}",
+                self.symbol, self.per_step
+            )
+        })
+    }
+}
 
 /// What an estimator claims of its credit beyond what all must keep. `ascribe verify` and the conformance tests hold it to
 /// that, on independent rollouts that truly ended.
@@ -53,6 +107,11 @@ pub trait AdvantageEstimator: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// How the outcome fades on its way back to earlier steps, where it does by design.
+    fn decay(&self) -> Option<Decay> {
+        None
+    }
+
     /// Credit of one group.
     ///
     /// # Errors
@@ -60,3 +119,21 @@ pub trait AdvantageEstimator: fmt::Debug + Send + Sync {
     fn estimate(&self, group: Group<'_>, now: &Now) -> Result<Credit, EstimateError>;
 }
 slot_schema!(AdvantageEstimator => "estimator");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_horizon_that_vanishes_is_told() {
+        let over = |per_step, step| Decay { per_step, step, symbol: "γλ" };
+        let told = over(0.95, Step::Token).warning(50, 16).unwrap_or_default();
+        assert!(told.starts_with("at γλ = 0.95 the outcome reaches a token 200 tokens earlier with weight 3.5e-5"), "{told}");
+        // 0.95^49 = 0.081
+        assert_eq!(over(0.95, Step::Turn).warning(50, 16), None);
+        assert_eq!(over(1.0, Step::Token).warning(1000, 1000), None);
+        assert_eq!(over(0.0, Step::Turn).warning(50, 16), None);
+        assert!(over(0.9, Step::Turn).warning(50, 16).is_some());
+        assert_eq!(over(0.9, Step::Turn).warning(0, 0), None);
+    }
+}

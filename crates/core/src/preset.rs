@@ -140,6 +140,9 @@ macro_rules! preset {
             fn laws(&self) -> Vec<$crate::Law> {
                 self.0.laws()
             }
+            fn decay(&self) -> Option<$crate::Decay> {
+                self.0.decay()
+            }
             fn estimate(&self, group: $crate::Group<'_>, now: &$crate::Now) -> Result<$crate::Credit, $crate::EstimateError> {
                 self.0.estimate(group, now)
             }

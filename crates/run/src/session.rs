@@ -293,6 +293,11 @@ impl<'a> Session<'a> {
             updates: self.now.phase_updates,
         });
         tracing::info!("phase `{}`, {} of {} updates done", phase.name, self.state.phase_update, self.now.phase_updates);
+        let about = self.live.world.tasks.capabilities();
+        let fades = self.settings.estimator.decay();
+        if let Some(warning) = fades.and_then(|decay| decay.warning(about.max_turns, about.max_action_tokens)) {
+            warn(self.progress, &format!("phase `{}`: {warning}", phase.name));
+        }
         Ok(())
     }
 

@@ -9,11 +9,11 @@
 //! is not 0, so that a turn that earned exactly 0 is lost; here turns are turns.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{Step, credit_of_tokens, token_values, value_at_end};
+use crate::values::{credit_of_tokens, needs_over, token_values, value_at_end};
 
 /// `[estimator.bilevel-gae]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -36,11 +36,15 @@ plugin! {
     }
     impl AdvantageEstimator for BilevelGae {
         fn needs(&self) -> Vec<Need> {
-            Step::Token.needs()
+            needs_over(Step::Token)
         }
 
         fn laws(&self) -> Vec<Law> {
             vec![Law::Scale, Law::Bootstraps]
+        }
+
+        fn decay(&self) -> Option<Decay> {
+            Some(Decay { per_step: *self.turn_gamma * *self.lambda, step: Step::Turn, symbol: "γλ of turns" })
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -13,7 +13,7 @@
 
 use ascribe_core::credit::spread;
 use ascribe_core::range::Finite;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Slot, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Slot, Step, plugin};
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -74,6 +74,12 @@ plugin! {
             let some = by_part.iter().any(|laws| laws.contains(&Law::Bootstraps)).then_some(Law::Bootstraps);
             let linear = [Law::Shift, Law::Scale, Law::ScaleFree, Law::NoSpreadNoCredit, Law::SumToZero];
             linear.into_iter().filter(all).chain(some).collect()
+        }
+
+        fn decay(&self) -> Option<Decay> {
+            // The part whose outcome reaches furthest.
+            let parts = self.of.iter().map(|part| part.estimator.decay()).collect::<Option<Vec<Decay>>>()?;
+            parts.into_iter().max_by(|a, b| (a.step == Step::Turn, a.per_step).partial_cmp(&(b.step == Step::Turn, b.per_step)).unwrap_or(std::cmp::Ordering::Equal))
         }
 
         fn estimate(&self, group: Group<'_>, now: &Now) -> Result<Credit, EstimateError> {

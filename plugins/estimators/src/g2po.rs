@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use ascribe_core::key::KeyId;
 use ascribe_core::log::Validity;
 use ascribe_core::range::{Finite, NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin};
 use ascribe_math::standardise;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,10 @@ plugin! {
 
         fn laws(&self) -> Vec<Law> {
             vec![Law::Ascent]
+        }
+
+        fn decay(&self) -> Option<Decay> {
+            Some(Decay { per_step: *self.gamma, step: Step::Turn, symbol: "γ" })
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -13,11 +13,11 @@
 //! takes 0 beyond the end of a truncated path too. Here turns are turns, and a truncated path bootstraps.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin, preset};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{Step, credit_of_tokens, credit_of_tried, fold_tokens, td_errors, token_values, value_at_end};
+use crate::values::{credit_of_tokens, credit_of_tried, fold_tokens, needs_over, td_errors, token_values, value_at_end};
 
 /// `[estimator.gae]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -41,11 +41,15 @@ plugin! {
     }
     impl AdvantageEstimator for Gae {
         fn needs(&self) -> Vec<Need> {
-            self.unit.needs()
+            needs_over(self.unit)
         }
 
         fn laws(&self) -> Vec<Law> {
             vec![Law::Scale, Law::Bootstraps, Law::Ascent]
+        }
+
+        fn decay(&self) -> Option<Decay> {
+            Some(Decay { per_step: *self.gamma * *self.lambda, step: self.unit, symbol: "γλ" })
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

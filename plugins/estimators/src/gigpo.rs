@@ -19,7 +19,7 @@
 //! counters instead, where you can.
 
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin};
 use ascribe_math::{Deviation, Measure, Singleton, Standardise, clusters, moments_by, similar_clusters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -92,6 +92,10 @@ plugin! {
             let scale = if self.std { Law::ScaleFree } else { Law::Scale };
             let scales = (*self.invalid_penalty == 0.0).then_some(scale);
             scales.into_iter().chain([Law::Ascent]).collect()
+        }
+
+        fn decay(&self) -> Option<Decay> {
+            Some(Decay { per_step: *self.gamma, step: Step::Turn, symbol: "γ" })
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -217,7 +217,7 @@ mod tests {
     use crate::fixture::{LOST, WON, batch, signalled, turn, valued};
     use crate::gae::Gae;
     use crate::td::Td;
-    use crate::values::Step;
+    use ascribe_core::Step;
     use ascribe_core::credit::spread;
     use ascribe_core::log::{Action, NamedSpan, TurnLog};
     use ascribe_core::{Batch, End, Limit};

@@ -16,7 +16,7 @@
 //! The paper weighs the level of k observations by `k^α`, the code by `(k + 1)^α`, as here.
 
 use ascribe_core::range::{AtLeast, NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin};
 use ascribe_math::{Deviation, Measure, Singleton, Standardise, clusters, moments_by};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,10 @@ plugin! {
             let scale = if self.std { Law::ScaleFree } else { Law::Scale };
             let scales = (*self.invalid_penalty == 0.0).then_some(scale);
             scales.into_iter().chain([Law::Ascent]).collect()
+        }
+
+        fn decay(&self) -> Option<Decay> {
+            Some(Decay { per_step: *self.gamma, step: Step::Turn, symbol: "γ" })
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -22,7 +22,7 @@
 //! stands in the same column of the padded rows. That baseline depends on how long the siblings speak.
 
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Need, Now, Scope, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, End, EstimateError, Group, Need, Now, Scope, Step, plugin};
 use ascribe_math::{Deviation, centre_columns, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,10 @@ plugin! {
                 needs.push(Need::Chains);
             }
             needs
+        }
+
+        fn decay(&self) -> Option<Decay> {
+            Some(Decay { per_step: *self.gamma, step: Step::Turn, symbol: "γ" })
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -68,4 +68,3 @@ pub use tempo::{ActorSignals, CriticSignals, Tempo, TempoMode, actor_signals, cr
 pub use tempo_p2t::{Advantages, Prefix, TempoP2t};
 pub use tree_value::{Against, At2po, Carl, LeafValue, NodeValue, Spread, TreeGrpo, TreePo, TreeRl, TreeValue, Values};
 pub use value_difference::{ValueDifference, Vine};
-pub use values::Step;

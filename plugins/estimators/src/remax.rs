@@ -7,11 +7,11 @@
 //! Reductions: with rewards at the end alone, every turn gets the outcome minus the baseline; with the mean of the others as
 //! baseline that is `rloo`. Edge cases: the future after any end is worth 0; a turn that was not tried is not trained.
 
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Step, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{Step, credit_of_tokens, credit_of_tried, fold_tokens, needs};
+use crate::values::{credit_of_tokens, credit_of_tried, fold_tokens, needs};
 
 /// `[estimator.remax]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

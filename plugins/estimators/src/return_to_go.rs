@@ -10,11 +10,11 @@
 //! bootstrap. A turn that was not tried has no return: it is not trained and moves no mean.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Now, plugin, preset};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Now, Step, plugin, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{Step, credit_of_tokens, credit_of_tried, fold_tokens};
+use crate::values::{credit_of_tokens, credit_of_tried, fold_tokens};
 
 /// `[estimator.return-to-go]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +37,10 @@ plugin! {
     impl AdvantageEstimator for ReturnToGo {
         fn laws(&self) -> Vec<Law> {
             vec![Law::Scale, Law::Ascent]
+        }
+
+        fn decay(&self) -> Option<Decay> {
+            Some(Decay { per_step: *self.gamma, step: self.unit, symbol: "γ" })
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

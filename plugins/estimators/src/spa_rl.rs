@@ -20,7 +20,7 @@
 //! Edge cases: a turn that was not tried is not trained and moves no mean. Without `lambda` there is no baseline.
 
 use ascribe_core::range::{Finite, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Scope, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Scope, Step, plugin};
 use ascribe_math::leave_one_out;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -87,6 +87,11 @@ plugin! {
             bootstraps.into_iter().collect()
         }
 
+        fn decay(&self) -> Option<Decay> {
+            let (lambda, symbol) = self.lambda.map_or((1.0, "γ"), |lambda| (*lambda, "γλ"));
+            Some(Decay { per_step: *self.gamma * lambda, step: Step::Turn, symbol })
+        }
+
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             let reward = match self.mode {
                 Shares::Paper => self.paper_rewards(group),
@@ -147,7 +152,6 @@ mod tests {
     use super::*;
     use crate::fixture::{LOST, WON, batch, chains, credit, signalled, turn, valued};
     use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
-    use crate::values::Step;
     use crate::{Gae, ReturnToGo};
     use ascribe_core::{Batch, End};
     use proptest::prelude::*;

@@ -1,34 +1,19 @@
 //! What estimators with a critic share: values of states and tokens, and where a path's future comes from.
 
 use ascribe_core::signal::Scope;
-use ascribe_core::{Credit, End, Group, Need};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use ascribe_core::{Credit, End, Group, Need, Step};
 
 /// The column of state values.
 const VALUE: &str = "value";
 /// The column of values before each sampled token.
 pub(crate) const TOKEN_VALUE: &str = "token_value";
 
-/// What one step of time is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Step {
-    /// A turn: one decision of the agent, however long.
-    #[default]
-    Turn,
-    /// A sampled token: what the environment says takes no time.
-    Token,
-}
-
-impl Step {
-    /// What an estimator with a critic needs. With tokens, the value of the last state stands for the future where a limit
-    /// cut the path.
-    pub(crate) fn needs(self) -> Vec<Need> {
-        match self {
-            Step::Turn => needs(),
-            Step::Token => [needs(), vec![Need::Signal(TOKEN_VALUE.into(), Scope::Token)]].concat(),
-        }
+/// What an estimator with a critic needs. With tokens, the value of the last state stands for the future where a limit cut
+/// the path.
+pub(crate) fn needs_over(step: Step) -> Vec<Need> {
+    match step {
+        Step::Turn => needs(),
+        Step::Token => [needs(), vec![Need::Signal(TOKEN_VALUE.into(), Scope::Token)]].concat(),
     }
 }
 
