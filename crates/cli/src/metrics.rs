@@ -45,7 +45,9 @@ const FAMILIES: &[Family] = &[
     one("rollout/logprob_mismatch/max", "The largest distance."),
     one("rollout/logprob_mismatch/outside", "Share of tokens whose ratio starts outside 0.9..=1.1."),
     one("group/excluded", "Groups without a trajectory left to train on."),
-    one("group/dropped", "Groups that a transform took out of training."),
+    one("group/dropped", "Groups that `drop-degenerate` took out of training."),
+    one("group/dropped_by_accuracy", "Groups that `accuracy-window` took out of training."),
+    one("group/dropped_by_variance", "Groups that `variance-filter` took out of training."),
     one(
         "actor/degenerate_group_rate",
         "Share of groups, of those with two members or more, whose members all have the same outcome: a group-relative estimator learns nothing from them.",
@@ -58,7 +60,20 @@ const FAMILIES: &[Family] = &[
         "actor/ppo_kl",
         "Mean of old minus current log-probability over trained tokens: an estimate of the KL divergence from the policy at the start of the update.",
     ),
+    one("actor/ppo_kl_abs", "Mean distance between old and current log-probability over trained tokens (KL-Cov)."),
     one("actor/nll_loss", "Negative log-likelihood of given actions (cloning)."),
+    one("actor/entropy_loss", "Mean entropy that the entropy bonus raises, over trained tokens."),
+    one("actor/kl_loss", "Mean of the KL term from the reference, over trained tokens."),
+    one("actor/dpo_loss", "Preference loss over pairs."),
+    one("actor/dpo_accuracy", "Share of pairs whose chosen path has the larger implicit reward."),
+    one("actor/dpo_margin", "Mean implicit reward of the chosen path less that of the rejected one."),
+    one("critic/HEAD/vf_loss", "Squared error of a head's values."),
+    one("critic/HEAD/vf_clipfrac", "Share of values that value clipping held back."),
+    one("critic/HEAD/vpred_mean", "Mean of a head's values."),
+    one("critic/HEAD/bce_loss", "Cross-entropy of a head's probabilities with their labels."),
+    one("critic/HEAD/accuracy", "Share of a head's probabilities on the label's side of a half."),
+    one("critic/HEAD/sum_loss", "Squared error of the sum of a head over a row."),
+    one("critic/HEAD/abs_error", "Mean distance of the sum of a head over a row from its target."),
     one("NODE/grad_norm", "Mean global gradient norm of a policy node's steps, before clipping."),
     one("NODE/lr", "Learning rate of a policy node."),
     one("NODE/steps", "Optimiser steps of a policy node in this update."),
@@ -74,6 +89,12 @@ const FAMILIES: &[Family] = &[
         "credit/within_trajectory_std",
         "Spread of advantages between the turns of a trajectory, mean over trajectories. 0 for pure outcome credit: what finer methods add shows here.",
     ),
+    one("credit/clipped_rate", "Share of advantages that `clip` changed."),
+    one("credit/aem/level_groups", "Groups whose entropies span too little for `aem` to tell turns apart."),
+    one("credit/empg/turns_without_entropy", "Trained turns that `empg` left as they were, because nobody sampled them."),
+    one("credit/gtpo/one_sided_groups", "Groups in which all succeed or all fail, for `gtpo`."),
+    one("credit/hicra/planning_rate", "Share of trained tokens that `hicra` raised."),
+    one("credit/oracle/unknown_turns", "Trained turns without a true advantage, which `oracle` takes out of training."),
     one("cost/tokens", "Tokens that models processed to act or to judge since the start: the unit of `budget.tokens`."),
     one("cost/actor_tokens", "Tokens that the acting policy sampled since the start."),
     one("cost/fed_tokens", "Tokens fed to the acting policy since the start."),
@@ -135,7 +156,9 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn metrics_are_found_by_their_family() {
@@ -165,5 +188,29 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), FAMILIES.len());
+    }
+
+    /// Names of metrics that a source writes down, with `NAME` for what is filled in.
+    fn written(text: &str) -> Vec<String> {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let calls = code.split(['\n', ';']).filter(|line| line.contains(".set(") || line.contains(".add("));
+        let of_a_family = |name: &&str| ["actor/", "critic/", "credit/", "group/"].iter().any(|family| name.starts_with(family));
+        let texts = calls.filter_map(|line| line.split('"').nth(1)).filter(of_a_family);
+        texts.map(|name| name.replace("{}", "NAME")).collect()
+    }
+
+    #[test]
+    fn every_metric_of_a_transform_or_objective_has_a_page() {
+        let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
+        let mut seen = 0;
+        for folder in ["transforms", "objectives"] {
+            for file in std::fs::read_dir(plugins.join(folder).join("src")).unwrap() {
+                for name in written(&std::fs::read_to_string(file.unwrap().path()).unwrap()) {
+                    assert!(page(&name).is_some(), "`explain {name}` has nothing to say");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 15, "{seen} metrics seen");
     }
 }

@@ -48,6 +48,13 @@ pub fn length_weighted_mean<T: Float>(x: &[T], lengths: &[usize]) -> Option<f64>
     Some(x.iter().zip(lengths).map(|(x, l)| (*x).as_() * *l as f64).sum::<f64>() / total as f64)
 }
 
+/// Probability that a group of `n` teaches a group-relative estimator nothing: all succeed or all fail, `p^n + (1 − p)^n`.
+///
+/// * `p`: success rate of the task, in 0..=1.
+pub fn no_spread_probability(p: f64, n: usize) -> f64 {
+    p.powf(n as f64) + (1.0 - p).powf(n as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +101,14 @@ mod tests {
             let weighted = length_weighted_mean(&x, &vec![l; x.len()]).unwrap();
             prop_assert!((weighted - mean).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn hard_tasks_need_large_groups() {
+        // At a success rate of 0.1 fewer than a quarter of the groups are lost from 14 members on.
+        let smallest = (1..).find(|n| no_spread_probability(0.1, *n) < 0.25);
+        assert_eq!(smallest, Some(14));
+        assert!((no_spread_probability(0.5, 8) - 2.0 / 256.0).abs() < 1e-15);
+        assert_eq!((no_spread_probability(0.0, 4), no_spread_probability(0.3, 1)), (1.0, 1.0));
     }
 }

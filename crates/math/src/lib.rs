@@ -14,7 +14,7 @@ pub mod scores;
 pub mod similarity;
 pub mod spread;
 
-pub use baseline::{leave_one_out, leave_one_out_measure, length_weighted_mean};
+pub use baseline::{leave_one_out, leave_one_out_measure, length_weighted_mean, no_spread_probability};
 pub use branching::branch_probability;
 pub use cluster::{clusters, moments_by};
 pub use columns::{centre_columns, resetting_returns};

@@ -82,7 +82,7 @@ fn read(file: &'static str, precision: Precision, reader: ascribe_golden::Reader
 
 #[test]
 fn golden_numbers_are_equal() {
-    let (mut compared, mut total) = (0, 0);
+    let (mut compared, mut total, mut noise) = (0, 0, 0);
     let mut wrong = Vec::new();
     for (file, entry) in FILES {
         let (precision, reader) = match entry {
@@ -99,6 +99,7 @@ fn golden_numbers_are_equal() {
             let leaves = numbers(expected);
             let (n, differences) = case.against(expected);
             of += leaves.iter().filter(|at| !apart(at)).count();
+            noise += leaves.iter().filter(|at| apart(at)).count();
             here += n;
             wrong.extend(differences.iter().map(|d| format!("{}: {d}", case.name)));
             if let Some(exact) = case.exact() {
@@ -113,7 +114,7 @@ fn golden_numbers_are_equal() {
     for (file, case, at, why) in UNMATCHED {
         println!("not matched: {file}, {case}, {at}: {why}");
     }
-    println!("compared {compared} of {total}");
+    println!("compared {compared} of {total}; {noise} more are the rounding noise of official code, listed in its files");
     let n = wrong.len();
     wrong.truncate(30);
     assert!(wrong.is_empty(), "{n} differences:\n{}", wrong.join("\n"));

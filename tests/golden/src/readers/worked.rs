@@ -1,7 +1,9 @@
 //! Worked numbers of the texts that the methods are taught from.
 
 use ascribe_estimators::{Grpo, Rloo};
-use ascribe_math::{Deviation, Singleton, Standardise, explained_variance, is_constant, returns, standardise};
+use ascribe_math::{
+    Deviation, Singleton, Standardise, explained_variance, is_constant, no_spread_probability, returns, standardise,
+};
 use serde_json::{Value, json};
 
 use crate::Case;
@@ -98,7 +100,7 @@ fn difficulty_bias(rates: &[f64], n: usize) -> Value {
         let (mean_only, mean_std) = (expected(false), expected(true));
         json!({
             "p": p,
-            "p_zero_var": chance(0) + chance(n),
+            "p_zero_var": no_spread_probability(*p, n),
             "mean_only": mean_only,
             "mean_std": mean_std,
             "ratio": mean_std / mean_only,
