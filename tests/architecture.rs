@@ -49,7 +49,11 @@ fn dependencies_run_one_way() {
         ("ascribe-nn", vec!["ascribe-core", "ascribe-math", "ascribe-pins"]),
         ("ascribe-run", vec!["ascribe-core", "ascribe-math"]),
         ("ascribe-tests", vec![]),
-        ("ascribe-golden", vec!["ascribe-core", "ascribe-math", "ascribe-estimators", "ascribe-transforms"]),
+        ("ascribe-conformance", vec!["ascribe-core"]),
+        (
+            "ascribe-golden",
+            vec!["ascribe-core", "ascribe-math", "ascribe-estimators", "ascribe-objectives", "ascribe-transforms"],
+        ),
     ]);
     for plugin in PLUGINS {
         allowed.insert(plugin, vec!["ascribe-core", "ascribe-math"]);
