@@ -90,7 +90,7 @@ pub fn openrlhf(case: Case<'_>) -> Value {
     let [kl, masks, values] = ["kl", "action_mask", "values"].map(|key| matrix(&case.inputs[key]));
     let outcomes: Vec<Option<f64>> = vector(&case.inputs["rewards"]).into_iter().map(Some).collect();
     let shaped = match estimator {
-        "rloo" => by_group(&outcomes, n, |x| leave_one_out(x)),
+        "rloo" => by_group(&outcomes, n, leave_one_out),
         "reinforce_baseline" | "dr_grpo" => by_group(&outcomes, n, |x| standardise(x, CENTRE)),
         "group_norm" => {
             let how = Standardise { scale: Some((Deviation::Sample, 1e-9)), singleton: Singleton::Zero };
