@@ -175,6 +175,9 @@ fn batches(tasks: &dyn TaskSet, policy: &mut dyn Policy) -> Vec<Batch> {
             seeds: Seeds(0),
         };
         out.push(play.sample(policy, tasks, &mut Ledger::default()).expect("played"));
+        if !provides.contains(&Need::Expert) {
+            continue;
+        }
         let tokenizer = policy.tokenizer();
         out.push(play.expert(&*tokenizer, policy.max_tokens(), tasks, &mut Ledger::default()).expect("played"));
     }
