@@ -50,9 +50,8 @@ pub fn moments_by(cluster: &[u32], x: &[f64]) -> Vec<Moments> {
     // first `mean` holds a cluster's first value and `squares` that sum.
     for (c, x) in cluster.iter().zip(x) {
         let m = &mut moments[*c as usize];
-        if m.n == 0 {
-            m.mean = *x;
-        }
+        // A choice of a number, not of a way: which members come first cannot be foreseen.
+        m.mean = if m.n == 0 { *x } else { m.mean };
         m.n += 1;
         m.squares += x - m.mean;
     }

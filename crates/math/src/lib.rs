@@ -24,7 +24,7 @@ pub use returns::{gae, n_step, returns};
 pub use scores::{checklist_score, self_report_bonus, soft_min_rewards};
 pub use similarity::similar_clusters;
 pub use spread::{
-    Deviation, Measure, Moments, Singleton, Standardise, explained_variance, is_constant, moments, standardise, whiten,
+    Deviation, Measure, Moments, Singleton, Standardise, explained_variance, is_constant, moments, pooled, standardise, whiten,
 };
 
 /// `f32` or `f64`.

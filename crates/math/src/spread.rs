@@ -96,6 +96,16 @@ pub fn is_constant<T: Float>(x: &[T]) -> bool {
     x.windows(2).all(|w| w[0] == w[1])
 }
 
+/// Sum of `of` each number, as four sums side by side: an addition waits for the one before it.
+fn sum<T: Float>(x: &[T], of: impl Fn(f64) -> f64) -> f64 {
+    let (blocks, rest) = x.as_chunks::<4>();
+    let mut sums = [0.0; 4];
+    for block in blocks {
+        sums.iter_mut().zip(block).for_each(|(sum, v)| *sum += of((*v).as_()));
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|v| of((*v).as_())).sum::<f64>()
+}
+
 /// Moments in two passes: the mean first, so that nothing cancels.
 pub fn moments<T: Float>(x: &[T]) -> Moments {
     let n = x.len();
@@ -105,8 +115,21 @@ pub fn moments<T: Float>(x: &[T]) -> Moments {
     if is_constant(x) {
         return Moments { n, mean: x[0].as_(), squares: 0.0 };
     }
-    let mean = x.iter().map(|v| (*v).as_()).sum::<f64>() / n as f64;
-    let squares = x.iter().map(|v| ((*v).as_() - mean).powi(2)).sum();
+    let mean = sum(x, |v| v) / n as f64;
+    Moments { n, mean, squares: sum(x, |v| (v - mean).powi(2)) }
+}
+
+/// Moments of all members of these groups together; equal values still have exactly no squares.
+pub fn pooled(groups: &[Moments]) -> Moments {
+    let n: usize = groups.iter().map(|group| group.n).sum();
+    let Some(first) = groups.iter().find(|group| group.n > 0) else {
+        return Moments { n, mean: 0.0, squares: 0.0 };
+    };
+    // A sum of equal means is rounded; one of distances from the first is exactly 0.
+    let distances: f64 = groups.iter().map(|group| group.n as f64 * (group.mean - first.mean)).sum();
+    let mean = first.mean + distances / n as f64;
+    // The empty groups' means are no numbers of theirs, and count 0 times.
+    let squares = groups.iter().map(|group| group.squares + group.n as f64 * (group.mean - mean).powi(2)).sum();
     Moments { n, mean, squares }
 }
 
@@ -132,9 +155,8 @@ pub fn whiten<T: Float>(x: &mut [T], epsilon: f64) -> (f64, f64) {
         return (value, 0.0);
     }
     let n = x.len() as f64;
-    let mean = x.iter().map(|v| (*v).as_()).sum::<f64>() / (n + COUNT_EPSILON);
-    let squares: f64 = x.iter().map(|v| ((*v).as_() - mean).powi(2)).sum();
-    let variance = squares / (n + COUNT_EPSILON) * (n / (n - 1.0));
+    let mean = sum(x, |v| v) / (n + COUNT_EPSILON);
+    let variance = sum(x, |v| (v - mean).powi(2)) / (n + COUNT_EPSILON) * (n / (n - 1.0));
     let scale = 1.0 / (variance + epsilon).sqrt();
     x.iter_mut().for_each(|v| *v = T::of(((*v).as_() - mean) * scale));
     (mean, variance)
@@ -222,6 +244,20 @@ mod tests {
             let mut x = vec![v; n];
             standardise(&mut x, of(Deviation::Sample, 1e-6));
             prop_assert!(x.iter().all(|v| *v == 0.0));
+        }
+
+        #[test]
+        fn pooled_moments_are_those_of_all(groups in prop::collection::vec(prop::collection::vec(-9.0..9.0f64, 0..9), 0..6)) {
+            let each: Vec<Moments> = groups.iter().map(|x| moments(x)).collect();
+            let (got, want) = (pooled(&each), moments(&groups.concat()));
+            prop_assert_eq!(got.n, want.n);
+            prop_assert!((got.mean - want.mean).abs() < 1e-12 && (got.squares - want.squares).abs() < 1e-9, "{got:?} {want:?}");
+        }
+
+        #[test]
+        fn equal_groups_pool_to_no_spread(v in -1e6..1e6f64, sizes in prop::collection::vec(0usize..9, 1..9)) {
+            let each: Vec<Moments> = sizes.iter().map(|n| moments(&vec![v; *n])).collect();
+            prop_assert_eq!(pooled(&each).squares, 0.0);
         }
 
         #[test]
