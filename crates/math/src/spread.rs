@@ -96,14 +96,14 @@ pub fn is_constant<T: Float>(x: &[T]) -> bool {
     x.windows(2).all(|w| w[0] == w[1])
 }
 
-/// Sum of `of` each number, as four sums side by side: an addition waits for the one before it.
-fn sum<T: Float>(x: &[T], of: impl Fn(f64) -> f64) -> f64 {
+/// Sum of `of` each member, as four sums side by side: an addition waits for the one before it.
+fn sum_of<X: Copy>(x: &[X], of: impl Fn(X) -> f64) -> f64 {
     let (blocks, rest) = x.as_chunks::<4>();
     let mut sums = [0.0; 4];
     for block in blocks {
-        sums.iter_mut().zip(block).for_each(|(sum, v)| *sum += of((*v).as_()));
+        sums.iter_mut().zip(block).for_each(|(sum, v)| *sum += of(*v));
     }
-    sums.iter().sum::<f64>() + rest.iter().map(|v| of((*v).as_())).sum::<f64>()
+    sums.into_iter().chain(rest.iter().map(|v| of(*v))).sum()
 }
 
 /// Moments in two passes: the mean first, so that nothing cancels.
@@ -115,8 +115,20 @@ pub fn moments<T: Float>(x: &[T]) -> Moments {
     if is_constant(x) {
         return Moments { n, mean: x[0].as_(), squares: 0.0 };
     }
-    let mean = sum(x, |v| v) / n as f64;
-    Moments { n, mean, squares: sum(x, |v| (v - mean).powi(2)) }
+    let mean = sum_of(x, T::as_) / n as f64;
+    Moments { n, mean, squares: sum_of(x, |v| (v.as_() - mean).powi(2)) }
+}
+
+/// Moments of the numbers that are there; `None` counts as nothing.
+pub fn moments_of_some<T: Float>(x: &[Option<T>]) -> Moments {
+    let n = x.iter().flatten().count();
+    let Some(first) = x.iter().flatten().next() else {
+        return Moments { n, mean: 0.0, squares: 0.0 };
+    };
+    // Distances from the first number: equal ones are exactly 0. What is absent adds none.
+    let first: f64 = (*first).as_();
+    let mean = first + sum_of(x, |v| v.map_or(0.0, |v| v.as_() - first)) / n as f64;
+    Moments { n, mean, squares: sum_of(x, |v| v.map_or(0.0, |v| (v.as_() - mean).powi(2))) }
 }
 
 /// Moments of all members of these groups together; equal values still have exactly no squares.
@@ -128,7 +140,6 @@ pub fn pooled(groups: &[Moments]) -> Moments {
     // A sum of equal means is rounded; one of distances from the first is exactly 0.
     let distances: f64 = groups.iter().map(|group| group.n as f64 * (group.mean - first.mean)).sum();
     let mean = first.mean + distances / n as f64;
-    // The empty groups' means are no numbers of theirs, and count 0 times.
     let squares = groups.iter().map(|group| group.squares + group.n as f64 * (group.mean - mean).powi(2)).sum();
     Moments { n, mean, squares }
 }
@@ -155,8 +166,8 @@ pub fn whiten<T: Float>(x: &mut [T], epsilon: f64) -> (f64, f64) {
         return (value, 0.0);
     }
     let n = x.len() as f64;
-    let mean = sum(x, |v| v) / (n + COUNT_EPSILON);
-    let variance = sum(x, |v| (v - mean).powi(2)) / (n + COUNT_EPSILON) * (n / (n - 1.0));
+    let mean = sum_of(x, T::as_) / (n + COUNT_EPSILON);
+    let variance = sum_of(x, |v| (v.as_() - mean).powi(2)) / (n + COUNT_EPSILON) * (n / (n - 1.0));
     let scale = 1.0 / (variance + epsilon).sqrt();
     x.iter_mut().for_each(|v| *v = T::of(((*v).as_() - mean) * scale));
     (mean, variance)
@@ -252,6 +263,15 @@ mod tests {
             let (got, want) = (pooled(&each), moments(&groups.concat()));
             prop_assert_eq!(got.n, want.n);
             prop_assert!((got.mean - want.mean).abs() < 1e-12 && (got.squares - want.squares).abs() < 1e-9, "{got:?} {want:?}");
+        }
+
+        #[test]
+        fn what_is_absent_counts_as_nothing(x in prop::collection::vec(prop::option::of(-9.0..9.0f64), 0..20)) {
+            let (got, want) = (moments_of_some(&x), moments(&x.iter().copied().flatten().collect::<Vec<_>>()));
+            prop_assert_eq!(got.n, want.n);
+            prop_assert!((got.mean - want.mean).abs() < 1e-12 && (got.squares - want.squares).abs() < 1e-9, "{got:?} {want:?}");
+            let equal: Vec<Option<f64>> = x.iter().map(|x| x.map(|_| 0.1)).collect();
+            prop_assert_eq!(moments_of_some(&equal).squares, 0.0);
         }
 
         #[test]

@@ -111,9 +111,9 @@ impl Hgpo {
             let weight = (level as f64 + 1.0).powf(*self.alpha);
             // A step alone is left out.
             let of_cluster = |group: &Moments| (if group.n > 1 { weight } else { 0.0 }, how.measure(group));
-            let clusters: Vec<(f64, Measure)> = moments_by(&cluster, &steps.returns).iter().map(of_cluster).collect();
+            let told_in: Vec<(f64, Measure)> = moments_by(&cluster, &steps.returns).iter().map(of_cluster).collect();
             for (step, c) in cluster.iter().enumerate() {
-                let (weight, measure) = clusters[*c as usize];
+                let (weight, measure) = told_in[*c as usize];
                 add(step, weight, measure.of(steps.returns[step]));
             }
             let below = |parent: &Option<u32>| parent.and_then(|p| before[p as usize].map(|_| cluster[p as usize]));

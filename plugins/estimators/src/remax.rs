@@ -41,10 +41,10 @@ plugin! {
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             let baseline = group.state_signal("value").start();
             if self.unit == Step::Token {
-                let against = |_, rewards: &[f32], future: f64, out: &mut [f32]| {
+                let against = |_, rewards: &[f32], future: f64, out: &mut [Option<f32>]| {
                     rewards.iter().zip(out).rev().fold(future, |future, (reward, out)| {
                         let to_go = f64::from(*reward) + future;
-                        *out = (to_go - baseline) as f32;
+                        *out = Some((to_go - baseline) as f32);
                         to_go
                     })
                 };

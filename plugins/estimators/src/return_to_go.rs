@@ -42,7 +42,7 @@ plugin! {
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             if self.unit == Step::Token {
-                let of_turn = |_, rewards: &[f32], future, out: &mut [f32]| returns(rewards, future, *self.gamma, out);
+                let of_turn = |_, rewards: &[f32], future, out: &mut [Option<f32>]| returns(rewards, future, *self.gamma, out);
                 return Ok(credit_of_tokens(group, fold_tokens(group, |_, _| 0.0, of_turn)));
             }
             let reward = group.rewards();

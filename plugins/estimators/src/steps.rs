@@ -42,7 +42,8 @@ impl Steps {
         let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + gamma * future);
         let first = |path: Trajectory<'_>| path.turns_up().last().expect("a path that trains has a turn");
 
-        let turns: Vec<usize> = (0..group.n_turns()).filter(|t| scores[*t].is_some()).collect();
+        let mut turns = Vec::with_capacity(group.n_turns());
+        turns.extend((0..group.n_turns()).filter(|t| scores[*t].is_some()));
         let mut step_of = vec![0; group.n_turns()];
         (0u32..).zip(&turns).for_each(|(step, t)| step_of[*t] = step);
         let observations = group.observations();

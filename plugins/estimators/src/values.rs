@@ -65,10 +65,10 @@ pub(crate) fn value_at_end(group: Group<'_>, t: usize, end: &End) -> f64 {
 pub(crate) fn fold_tokens(
     group: Group<'_>,
     leaf: impl Fn(usize, &End) -> f64,
-    fold: impl Fn(Range<usize>, &[f32], f64, &mut [f32]) -> f64,
+    fold: impl Fn(Range<usize>, &[f32], f64, &mut [Option<f32>]) -> f64,
 ) -> Vec<Option<f32>> {
     let (n, tried, mut rewards, of_turn) = (group.n_turns(), group.tried(), group.token_rewards(), group.rewards());
-    let mut out = vec![0.0; rewards.len()];
+    let mut out = vec![None; rewards.len()];
     // Per turn: what its children carry, their rewards that wait for a token, and how many of them were tried.
     let (mut carried, mut waiting, mut children) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
     (0..n).filter(|t| tried[*t]).filter_map(|t| group.parent(t)).for_each(|p| children[p] += 1.0);
@@ -89,8 +89,6 @@ pub(crate) fn fold_tokens(
             waiting[p] += late / children[p];
         }
     }
-    let mut out: Vec<Option<f32>> = out.into_iter().map(Some).collect();
-    (0..n).filter(|t| !tried[*t]).for_each(|t| out[group.sampled_of(t)].fill(None));
     out
 }
 

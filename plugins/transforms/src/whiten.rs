@@ -11,7 +11,7 @@
 //! verl, which does not count the groups' means.
 
 use ascribe_core::{Batch, Credit, CreditTransform, Group, Metrics, Now, Seeds, plugin};
-use ascribe_math::{Deviation, Moments, moments, pooled};
+use ascribe_math::{Deviation, Moments, moments_of_some, pooled};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,13 +58,8 @@ impl Whiten {
     /// Moments of the numbers of a group that count.
     fn moments(&self, group: Group<'_>, credit: &Credit) -> Moments {
         match self.over {
-            Over::Tokens => {
-                let advantages = advantages(group, credit);
-                let mut trained = Vec::with_capacity(advantages.len());
-                trained.extend(advantages.iter().flatten());
-                moments::<f32>(&trained)
-            }
-            Over::Turns => moments(&turn_means(group, credit).into_iter().flatten().collect::<Vec<f64>>()),
+            Over::Tokens => moments_of_some(&advantages(group, credit)),
+            Over::Turns => moments_of_some(&turn_means(group, credit)),
         }
     }
 }
@@ -101,6 +96,7 @@ plugin! {
 mod tests {
     use super::*;
     use crate::fixture::{batch, turns};
+    use ascribe_math::moments;
     use proptest::prelude::*;
 
     fn check(groups: &[&[&[(usize, f32)]]], want: &[f32]) {
