@@ -52,6 +52,7 @@ impl Standardise {
     /// `(x − mean) / (std + ε)` as a measure, or `x − mean` without a scale.
     ///
     /// A group without spread has no unit: with a scale, everything becomes 0.
+    #[inline]
     pub fn measure(self, group: &Moments) -> Measure {
         let (origin, unit) = match (self.singleton, self.scale) {
             (Singleton::Zero, _) if group.n == 1 => (group.mean, f64::INFINITY),
