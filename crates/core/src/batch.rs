@@ -435,6 +435,16 @@ impl Batch {
     }
 }
 
+/// Four sums side by side: an addition waits for the one before it.
+fn sum(x: &[f32]) -> f64 {
+    let (blocks, rest) = x.as_chunks::<4>();
+    let mut sums = [0.0; 4];
+    for block in blocks {
+        sums.iter_mut().zip(block).for_each(|(sum, x)| *sum += f64::from(*x));
+    }
+    sums.into_iter().chain(rest.iter().map(|x| f64::from(*x))).sum()
+}
+
 fn index(n: usize) -> u32 {
     u32::try_from(n).expect("an update holds fewer than 2^32 rows")
 }
@@ -613,7 +623,7 @@ impl<'a> Group<'a> {
         let mut out = self.batch.sampled.reward[self.sampled()].to_vec();
         for (t, reward) in self.rewards().iter().enumerate() {
             let tokens = &mut out[self.sampled_of(t)];
-            let on_tokens: f64 = tokens.iter().copied().map(f64::from).sum();
+            let on_tokens = sum(tokens);
             if let Some(last) = tokens.last_mut() {
                 *last = (f64::from(*last) + f64::from(*reward) - on_tokens) as f32;
             }
@@ -707,8 +717,16 @@ impl<'a> Group<'a> {
 
     /// Whether a turn was carried out: all were but those at which an [`End::Untried`] path ends. `[turns]`.
     pub fn tried(self) -> Vec<bool> {
-        let untried = |t| self.n_children(t) == 0 && self.end(t) == Some(&End::Untried);
-        (0..self.n_turns()).map(|t| !untried(t)).collect()
+        let mut tried = vec![true; self.n_turns()];
+        self.untried().for_each(|t| tried[t] = false);
+        tried
+    }
+
+    /// Turns that were not carried out.
+    fn untried(self) -> impl Iterator<Item = usize> {
+        let untried = self.batch.leaves[self.row.leaves.range()].iter().filter(|leaf| leaf.end == End::Untried);
+        let first = self.rows().start;
+        untried.map(move |leaf| leaf.turn as usize - first).filter(move |t| self.n_children(*t) == 0)
     }
 
     /// Backward over the forest: mean over the children that were tried, then `step`.
@@ -718,25 +736,27 @@ impl<'a> Group<'a> {
     /// children adds no future of its own: the children are the future. A turn that was not tried has no return: it
     /// moves no mean, and its own number means nothing. Returns `[turns]`.
     pub fn fold_up(self, leaf: impl Fn(&End) -> f64, mut step: impl FnMut(usize, f64) -> f64) -> Vec<f64> {
-        let first = self.rows().start;
-        let mut out = vec![0.0; self.n_turns()];
-        let tried = self.tried();
-        let mut n_tried: Vec<u32> = self.batch.children[self.rows()].to_vec();
-        for t in (0..out.len()).filter(|t| !tried[*t]) {
-            if let Some(p) = self.parent(t) {
-                n_tried[p] -= 1;
-            }
-        }
+        let (rows, first) = (self.rows(), self.rows().start);
+        let (parent, end_of) = (&self.batch.turns.parent[rows.clone()], &self.batch.end_of[rows.clone()]);
+        let children = &self.batch.children[rows];
+        let mut n_tried = children.to_vec();
+        self.untried().filter_map(|t| self.parent(t)).for_each(|p| n_tried[p] -= 1);
+        let mut out = vec![0.0; parent.len()];
         for t in (0..out.len()).rev() {
-            let future = match self.batch.end_of[first + t] {
-                end if end != ROOT && self.batch.children[first + t] == 0 => leaf(&self.batch.leaves[end as usize].end),
-                _ => out[t],
+            let (future, tried) = match end_of[t] {
+                end if end != ROOT && children[t] == 0 => {
+                    let end = &self.batch.leaves[end as usize].end;
+                    (leaf(end), *end != End::Untried)
+                }
+                _ => (out[t], true),
             };
             let mine = step(t, future);
             out[t] = mine;
             // The parent's slot holds the running mean of its children until its own turn comes.
-            if let Some(p) = self.parent(t).filter(|_| tried[t]) {
-                out[p] += mine / f64::from(n_tried[p]);
+            if parent[t] != ROOT && tried {
+                let p = parent[t] as usize - first;
+                // The next turn waits for this number, and a division is long.
+                out[p] += if n_tried[p] == 1 { mine } else { mine / f64::from(n_tried[p]) };
             }
         }
         out
@@ -809,9 +829,10 @@ impl<'a> Trajectory<'a> {
     }
     /// Its turns from the leaf to the root, without allocation.
     pub fn turns_up(self) -> impl Iterator<Item = usize> + use<'a> {
-        let group = self.group;
-        let last = self.leaf().turn as usize - group.rows().start;
-        std::iter::successors(Some(last), move |t| group.parent(*t))
+        let first = self.group.rows().start;
+        let parent = &self.group.batch.turns.parent[self.group.rows()];
+        let place = move |row: u32| (row != ROOT).then(|| row as usize - first);
+        std::iter::successors(place(self.leaf().turn), move |t| place(parent[*t]))
     }
     /// Its turns from the root to the leaf.
     pub fn turns(self) -> Vec<usize> {

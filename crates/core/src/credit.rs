@@ -124,14 +124,13 @@ pub struct TokenCredit {
 /// Spreads credit onto sampled tokens: the finest that speaks wins; a turn's number is broadcast, never divided.
 pub fn spread(group: Group<'_>, credit: &Credit) -> TokenCredit {
     let n = group.sampled().len();
-    let mut advantage = vec![None; n];
-    let mut weight = vec![1.0; n];
+    let mut advantage = Vec::with_capacity(n);
+    let mut weight = Vec::with_capacity(n);
+    // Turns have their tokens in order and without gaps.
     for t in 0..group.n_turns() {
-        let tokens = group.sampled_of(t);
-        advantage[tokens.clone()].fill(credit.turns[t]);
-        if let Some(w) = credit.weight.get(t) {
-            weight[tokens].fill(*w);
-        }
+        let end = group.sampled_of(t).end;
+        advantage.resize(end, credit.turns[t]);
+        weight.resize(end, credit.weight.get(t).copied().unwrap_or(1.0));
     }
     for span in &credit.spans {
         let turn = group.rows().start + span.turn;

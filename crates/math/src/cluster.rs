@@ -47,12 +47,13 @@ pub fn moments_by(cluster: &[u32], x: &[f64]) -> Vec<Moments> {
     let n_clusters = cluster.iter().max().map_or(0, |last| *last as usize + 1);
     let mut moments = vec![Moments { n: 0, mean: 0.0, squares: 0.0 }; n_clusters];
     // A sum of equal values is rounded, so what is summed is the distance from the first one, which is exactly 0 there: at
-    // first `mean` holds a cluster's first value and `squares` that sum.
+    // first `mean` holds a cluster's first value, written last, and `squares` that sum. No branch asks who is first: which
+    // keys are new cannot be foreseen.
+    for (c, x) in cluster.iter().zip(x).rev() {
+        moments[*c as usize].mean = *x;
+    }
     for (c, x) in cluster.iter().zip(x) {
         let m = &mut moments[*c as usize];
-        if m.n == 0 {
-            m.mean = *x;
-        }
         m.n += 1;
         m.squares += x - m.mean;
     }

@@ -8,40 +8,60 @@ use crate::Float;
 
 /// Discounted returns `G_t = r_t + γ G_{t+1}`.
 ///
-/// * `rewards`, `out`: `[steps]`
+/// * `rewards`, `out`: `[steps]`; `out` may hold options
 /// * `future`: the return after the last step; 0 at a true end
 ///
 /// Returns `G_0`, or `future` for no steps. Sutton and Barto 2018, eq. 3.9.
-pub fn returns<T: Float>(rewards: &[T], future: f64, gamma: f64, out: &mut [T]) -> f64 {
+pub fn returns<T: Float, O: From<T>>(rewards: &[T], future: f64, gamma: f64, out: &mut [O]) -> f64 {
     assert_eq!(rewards.len(), out.len(), "one return per reward");
     let mut g = future;
     for (r, out) in rewards.iter().zip(out).rev() {
         g = (*r).as_() + gamma * g;
-        *out = T::of(g);
+        *out = T::of(g).into();
     }
     g
 }
 
 /// Generalised advantage estimates `A_t = δ_t + γλ A_{t+1}` with `δ_t = r_t + γ V_{t+1} − V_t`.
 ///
-/// * `rewards`, `values`, `out`: `[steps]`
+/// * `rewards`, `values`, `out`: `[steps]`; `out` may hold options
 /// * `future`: `V + λA` of the step after the last one: 0 at a true end, the value of the last state where a limit cut the
 ///   path, or what this function gave for the piece that follows
 /// * `λ = 0` gives the TD errors, `λ = 1` the returns minus the values
 ///
 /// Returns `V_0 + λ A_0`, or `future` for no steps. Schulman et al. 2016, arXiv 1506.02438, eq. 16.
-pub fn gae<T: Float>(rewards: &[T], values: &[T], future: f64, gamma: f64, lambda: f64, out: &mut [T]) -> f64 {
+pub fn gae<T: Float, O: From<T>>(rewards: &[T], values: &[T], future: f64, gamma: f64, lambda: f64, out: &mut [O]) -> f64 {
     assert_eq!(rewards.len(), out.len(), "one advantage per reward");
     assert_eq!(values.len(), out.len(), "one value per reward");
-    let mut next = future;
+    let Some(last) = out.len().checked_sub(1) else { return future };
+    // γ (V_{t+1} + λ A_{t+1}) holds both the bootstrap and the decayed advantage.
+    let mut value: f64 = values[last].as_();
+    let mut advantage = rewards[last].as_() + gamma * future - value;
+    out[last] = T::of(advantage).into();
+
+    // Four steps at a time, first as if nothing followed: only `(γλ)⁴ A` has to wait for the block before.
+    let d1 = gamma * lambda;
+    let (d2, d3, d4) = (d1 * d1, d1 * d1 * d1, d1 * d1 * d1 * d1);
+    let (first_rewards, rewards) = rewards[..last].as_rchunks::<4>();
+    let (first_values, values) = values[..last].as_rchunks::<4>();
+    let (first_out, out) = out[..last].as_rchunks_mut::<4>();
     for ((r, v), out) in rewards.iter().zip(values).zip(out).rev() {
-        let v: f64 = (*v).as_();
-        // γ (V_{t+1} + λ A_{t+1}) holds both the bootstrap and the decayed advantage.
-        let advantage = (*r).as_() + gamma * next - v;
-        *out = T::of(advantage);
-        next = v + lambda * advantage;
+        let (r, v): ([f64; 4], [f64; 4]) = (r.map(T::as_), v.map(T::as_));
+        let a3 = r[3] + gamma * value - v[3];
+        let a2 = r[2] + gamma * v[3] - v[2] + d1 * a3;
+        let a1 = r[1] + gamma * v[2] - v[1] + d1 * a2;
+        let a0 = r[0] + gamma * v[1] - v[0] + d1 * a1;
+        let block = [a0 + d4 * advantage, a1 + d3 * advantage, a2 + d2 * advantage, a3 + d1 * advantage];
+        *out = block.map(|a| T::of(a).into());
+        (value, advantage) = (v[0], block[0]);
     }
-    next
+    for ((r, v), out) in first_rewards.iter().zip(first_values).zip(first_out).rev() {
+        let v: f64 = (*v).as_();
+        advantage = (*r).as_() + gamma * value - v + d1 * advantage;
+        *out = T::of(advantage).into();
+        value = v;
+    }
+    value + lambda * advantage
 }
 
 /// n-step advantages `A_t = Σ_{k<n} γ^k r_{t+k} + γ^n V_{t+n} − V_t`; beyond the end, rewards are 0.
@@ -89,8 +109,8 @@ mod tests {
 
     #[test]
     fn no_steps_hand_the_future_on() {
-        assert_eq!(returns::<f32>(&[], 3.0, 0.5, &mut []), 3.0);
-        assert_eq!(gae::<f32>(&[], &[], 3.0, 0.5, 0.9, &mut []), 3.0);
+        assert_eq!(returns::<f32, f32>(&[], 3.0, 0.5, &mut []), 3.0);
+        assert_eq!(gae::<f32, f32>(&[], &[], 3.0, 0.5, 0.9, &mut []), 3.0);
         n_step::<f64>(&[], &[], 3.0, 0.5, 4, &mut []);
     }
 
@@ -124,8 +144,9 @@ mod tests {
             let value = gae(&r, &v, last, gamma, lambda, &mut whole);
             let (head, tail) = pieces.split_at_mut(cut);
             let between = gae(&r[cut..], &v[cut..], last, gamma, lambda, tail);
-            prop_assert_eq!(gae(&r[..cut], &v[..cut], between, gamma, lambda, head), value);
-            prop_assert_eq!(pieces, whole);
+            let start = gae(&r[..cut], &v[..cut], between, gamma, lambda, head);
+            prop_assert!((start - value).abs() < 1e-9 * (1.0 + value.abs()));
+            prop_assert!(near(&pieces, &whole), "{pieces:?} {whole:?}");
         }
 
         #[test]

@@ -52,6 +52,7 @@ impl Standardise {
     /// `(x − mean) / (std + ε)` as a measure, or `x − mean` without a scale.
     ///
     /// A group without spread has no unit: with a scale, everything becomes 0.
+    #[inline]
     pub fn measure(self, group: &Moments) -> Measure {
         let (origin, unit) = match (self.singleton, self.scale) {
             (Singleton::Zero, _) if group.n == 1 => (group.mean, f64::INFINITY),
@@ -96,6 +97,16 @@ pub fn is_constant<T: Float>(x: &[T]) -> bool {
     x.windows(2).all(|w| w[0] == w[1])
 }
 
+/// Sum of `of` each member, as four sums side by side: an addition waits for the one before it.
+fn sum_of<X: Copy>(x: &[X], of: impl Fn(X) -> f64) -> f64 {
+    let (blocks, rest) = x.as_chunks::<4>();
+    let mut sums = [0.0; 4];
+    for block in blocks {
+        sums.iter_mut().zip(block).for_each(|(sum, v)| *sum += of(*v));
+    }
+    sums.into_iter().chain(rest.iter().map(|v| of(*v))).sum()
+}
+
 /// Moments in two passes: the mean first, so that nothing cancels.
 pub fn moments<T: Float>(x: &[T]) -> Moments {
     let n = x.len();
@@ -105,8 +116,32 @@ pub fn moments<T: Float>(x: &[T]) -> Moments {
     if is_constant(x) {
         return Moments { n, mean: x[0].as_(), squares: 0.0 };
     }
-    let mean = x.iter().map(|v| (*v).as_()).sum::<f64>() / n as f64;
-    let squares = x.iter().map(|v| ((*v).as_() - mean).powi(2)).sum();
+    let mean = sum_of(x, T::as_) / n as f64;
+    Moments { n, mean, squares: sum_of(x, |v| (v.as_() - mean).powi(2)) }
+}
+
+/// Moments of the numbers that are there; `None` counts as nothing.
+pub fn moments_of_some<T: Float>(x: &[Option<T>]) -> Moments {
+    let n = x.iter().flatten().count();
+    let Some(first) = x.iter().flatten().next() else {
+        return Moments { n, mean: 0.0, squares: 0.0 };
+    };
+    // Distances from the first number: equal ones are exactly 0. What is absent adds none.
+    let first: f64 = (*first).as_();
+    let mean = first + sum_of(x, |v| v.map_or(0.0, |v| v.as_() - first)) / n as f64;
+    Moments { n, mean, squares: sum_of(x, |v| v.map_or(0.0, |v| (v.as_() - mean).powi(2))) }
+}
+
+/// Moments of all members of these groups together; equal values still have exactly no squares.
+pub fn pooled(groups: &[Moments]) -> Moments {
+    let n: usize = groups.iter().map(|group| group.n).sum();
+    let Some(first) = groups.iter().find(|group| group.n > 0) else {
+        return Moments { n, mean: 0.0, squares: 0.0 };
+    };
+    // A sum of equal means is rounded; one of distances from the first is exactly 0.
+    let distances: f64 = groups.iter().map(|group| group.n as f64 * (group.mean - first.mean)).sum();
+    let mean = first.mean + distances / n as f64;
+    let squares = groups.iter().map(|group| group.squares + group.n as f64 * (group.mean - mean).powi(2)).sum();
     Moments { n, mean, squares }
 }
 
@@ -132,9 +167,8 @@ pub fn whiten<T: Float>(x: &mut [T], epsilon: f64) -> (f64, f64) {
         return (value, 0.0);
     }
     let n = x.len() as f64;
-    let mean = x.iter().map(|v| (*v).as_()).sum::<f64>() / (n + COUNT_EPSILON);
-    let squares: f64 = x.iter().map(|v| ((*v).as_() - mean).powi(2)).sum();
-    let variance = squares / (n + COUNT_EPSILON) * (n / (n - 1.0));
+    let mean = sum_of(x, T::as_) / (n + COUNT_EPSILON);
+    let variance = sum_of(x, |v| (v.as_() - mean).powi(2)) / (n + COUNT_EPSILON) * (n / (n - 1.0));
     let scale = 1.0 / (variance + epsilon).sqrt();
     x.iter_mut().for_each(|v| *v = T::of(((*v).as_() - mean) * scale));
     (mean, variance)
@@ -222,6 +256,29 @@ mod tests {
             let mut x = vec![v; n];
             standardise(&mut x, of(Deviation::Sample, 1e-6));
             prop_assert!(x.iter().all(|v| *v == 0.0));
+        }
+
+        #[test]
+        fn pooled_moments_are_those_of_all(groups in prop::collection::vec(prop::collection::vec(-9.0..9.0f64, 0..9), 0..6)) {
+            let each: Vec<Moments> = groups.iter().map(|x| moments(x)).collect();
+            let (got, want) = (pooled(&each), moments(&groups.concat()));
+            prop_assert_eq!(got.n, want.n);
+            prop_assert!((got.mean - want.mean).abs() < 1e-12 && (got.squares - want.squares).abs() < 1e-9, "{got:?} {want:?}");
+        }
+
+        #[test]
+        fn what_is_absent_counts_as_nothing(x in prop::collection::vec(prop::option::of(-9.0..9.0f64), 0..20)) {
+            let (got, want) = (moments_of_some(&x), moments(&x.iter().copied().flatten().collect::<Vec<_>>()));
+            prop_assert_eq!(got.n, want.n);
+            prop_assert!((got.mean - want.mean).abs() < 1e-12 && (got.squares - want.squares).abs() < 1e-9, "{got:?} {want:?}");
+            let equal: Vec<Option<f64>> = x.iter().map(|x| x.map(|_| 0.1)).collect();
+            prop_assert_eq!(moments_of_some(&equal).squares, 0.0);
+        }
+
+        #[test]
+        fn equal_groups_pool_to_no_spread(v in -1e6..1e6f64, sizes in prop::collection::vec(0usize..9, 1..9)) {
+            let each: Vec<Moments> = sizes.iter().map(|n| moments(&vec![v; *n])).collect();
+            prop_assert_eq!(pooled(&each).squares, 0.0);
         }
 
         #[test]

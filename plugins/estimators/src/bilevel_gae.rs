@@ -71,7 +71,7 @@ impl BilevelGae {
                 Some(last) => {
                     let own = f64::from(value[last]);
                     let of_turn = f64::from(rewards[last]) + carried[t] - own;
-                    self.within(tokens, &rewards, &value, of_turn, &mut out);
+                    self.within(tokens, &rewards, value, of_turn, &mut out);
                     *self.turn_gamma * (own + *self.lambda * of_turn)
                 }
                 // No token, no step: its reward and what follows fall to the turn before it.

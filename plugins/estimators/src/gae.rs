@@ -14,6 +14,7 @@
 
 use ascribe_core::range::Unit;
 use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin, preset};
+use ascribe_math::gae;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,16 +67,11 @@ plugin! {
 
 impl Gae {
     fn over_tokens(&self, group: Group<'_>) -> Vec<Option<f32>> {
-        let (gamma, decay) = (*self.gamma, *self.gamma * *self.lambda);
         let value = token_values(group);
         fold_tokens(
             group,
-            |t, end| gamma * value_at_end(group, t, end),
-            |i, reward, carried| {
-                let value = f64::from(value[i]);
-                let advantage = reward + carried - value;
-                (advantage, gamma * value + decay * advantage)
-            },
+            |t, end| value_at_end(group, t, end),
+            |tokens, rewards, future, out| gae(rewards, &value[tokens], future, *self.gamma, *self.lambda, out),
         )
     }
 }

@@ -17,7 +17,7 @@
 
 use ascribe_core::range::{AtLeast, NonNegative, Unit};
 use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin};
-use ascribe_math::{Deviation, Measure, Singleton, Standardise, clusters, moments_by};
+use ascribe_math::{Deviation, Measure, Moments, Singleton, Standardise, clusters, moments_by};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -91,10 +91,10 @@ impl Hgpo {
         let n = steps.turns.len();
         let (mut sum, mut weights) = (vec![0.0; n], vec![0.0; n]);
         let mut add = |step: usize, weight: f64, advantage: f64| {
-            if self.keep_zeros || advantage != 0.0 {
-                sum[step] += weight * advantage;
-                weights[step] += weight;
-            }
+            // A choice of a number, not of a way: which steps are silent cannot be foreseen.
+            let weight = if self.keep_zeros || advantage != 0.0 { weight } else { 0.0 };
+            sum[step] += weight * advantage;
+            weights[step] += weight;
         };
         if self.base_group {
             let grpo = Grpo { std: self.std, epsilon: self.epsilon, mode: self.mode, over: Over::Turns };
@@ -112,13 +112,13 @@ impl Hgpo {
                 None => pair(u32::MAX, step as u32),
             };
             let cluster = clusters((0..n).map(key));
-            let moments = moments_by(&cluster, &steps.returns);
-            let measures: Vec<Measure> = moments.iter().map(|group| how.measure(group)).collect();
             let weight = (level as f64 + 1.0).powf(*self.alpha);
+            // A step alone is left out.
+            let of_cluster = |group: &Moments| (if group.n > 1 { weight } else { 0.0 }, how.measure(group));
+            let told_in: Vec<(f64, Measure)> = moments_by(&cluster, &steps.returns).iter().map(of_cluster).collect();
             for (step, c) in cluster.iter().enumerate() {
-                if moments[*c as usize].n > 1 {
-                    add(step, weight, measures[*c as usize].of(steps.returns[step]));
-                }
+                let (weight, measure) = told_in[*c as usize];
+                add(step, weight, measure.of(steps.returns[step]));
             }
             let below = |parent: &Option<u32>| parent.and_then(|p| before[p as usize].map(|_| cluster[p as usize]));
             before = steps.parents.iter().map(below).collect();

@@ -41,8 +41,14 @@ plugin! {
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             let baseline = group.state_signal("value").start();
             if self.unit == Step::Token {
-                let returns = |_, reward: f64, future: f64| (reward + future - baseline, reward + future);
-                return Ok(credit_of_tokens(group, fold_tokens(group, |_, _| 0.0, returns)));
+                let against = |_, rewards: &[f32], future: f64, out: &mut [Option<f32>]| {
+                    rewards.iter().zip(out).rev().fold(future, |future, (reward, out)| {
+                        let to_go = f64::from(*reward) + future;
+                        *out = Some((to_go - baseline) as f32);
+                        to_go
+                    })
+                };
+                return Ok(credit_of_tokens(group, fold_tokens(group, |_, _| 0.0, against)));
             }
             let reward = group.rewards();
             let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + future);

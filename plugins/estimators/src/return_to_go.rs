@@ -11,6 +11,7 @@
 
 use ascribe_core::range::Unit;
 use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Now, Step, plugin, preset};
+use ascribe_math::returns;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +46,8 @@ plugin! {
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             if self.unit == Step::Token {
-                let returns = |_, reward: f64, future: f64| (reward + *self.gamma * future, reward + *self.gamma * future);
-                return Ok(credit_of_tokens(group, fold_tokens(group, |_, _| 0.0, returns)));
+                let of_turn = |_, rewards: &[f32], future, out: &mut [Option<f32>]| returns(rewards, future, *self.gamma, out);
+                return Ok(credit_of_tokens(group, fold_tokens(group, |_, _| 0.0, of_turn)));
             }
             let reward = group.rewards();
             let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + *self.gamma * future);

@@ -42,31 +42,25 @@ impl Steps {
         let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + gamma * future);
         let first = |path: Trajectory<'_>| path.turns_up().last().expect("a path that trains has a turn");
 
-        let n = group.n_turns();
-        let mut steps = Self {
-            turns: Vec::with_capacity(n),
-            parents: Vec::with_capacity(n),
-            anchors: Vec::with_capacity(n),
-            returns: Vec::with_capacity(n),
-            scores: Vec::with_capacity(n),
+        let mut turns = Vec::with_capacity(group.n_turns());
+        turns.extend((0..group.n_turns()).filter(|t| scores[*t].is_some()));
+        let mut step_of = vec![0; group.n_turns()];
+        (0u32..).zip(&turns).for_each(|(step, t)| step_of[*t] = step);
+        let observations = group.observations();
+        let score = |t: usize| f64::from(scores[t].expect("a step has a score"));
+        Self {
+            // A parent has at least the outcomes of its children, so it is a step.
+            parents: turns.iter().map(|t| group.parent(*t).map(|p| step_of[p])).collect(),
+            anchors: turns.iter().map(|t| observations[*t]).collect(),
+            returns: turns.iter().map(|t| rounded(returns[*t] - penalty(*t))).collect(),
+            scores: turns.iter().map(|t| rounded(score(*t) - penalty(*t))).collect(),
             paths: group
                 .trajectories()
                 .zip(&outcomes)
                 .filter_map(|(path, x)| x.map(|x| rounded(x - penalty(first(path)))))
                 .collect(),
-        };
-        let mut step_of = vec![0; n];
-        for (t, (score, anchor)) in scores.iter().zip(group.observations()).enumerate() {
-            let Some(score) = score else { continue };
-            step_of[t] = u32::try_from(steps.turns.len()).expect("an update holds fewer than 2^32 rows");
-            steps.turns.push(t);
-            // A parent has at least the outcomes of its children, so it is a step.
-            steps.parents.push(group.parent(t).map(|p| step_of[p]));
-            steps.anchors.push(*anchor);
-            steps.returns.push(rounded(returns[t] - penalty(t)));
-            steps.scores.push(rounded(f64::from(*score) - penalty(t)));
+            turns,
         }
-        steps
     }
 
     /// Credit of a group of `n_turns` from advantages of its steps, `[steps]`; other turns are not trained.

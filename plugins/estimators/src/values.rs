@@ -1,5 +1,7 @@
 //! What estimators with a critic share: values of states and tokens, and where a path's future comes from.
 
+use std::ops::Range;
+
 use ascribe_core::signal::Scope;
 use ascribe_core::{Credit, End, Group, Need, Step};
 
@@ -26,8 +28,10 @@ pub(crate) fn needs() -> Vec<Need> {
 ///
 /// # Panics
 /// If it has gaps: a provider fills the groups it judges.
-pub(crate) fn token_values(group: Group<'_>) -> Vec<f32> {
-    group.token_signal(TOKEN_VALUE).map(|v| v.expect("a provider fills the groups it judges")).collect()
+pub(crate) fn token_values(group: Group<'_>) -> &[f32] {
+    let signal = group.batch().signals.get(TOKEN_VALUE).filter(|s| s.scope == Scope::Token);
+    let signal = signal.expect("the column is present where needs() declares it");
+    signal.column.slice(group.sampled()).expect("a provider fills the groups it judges")
 }
 
 /// What the state after turn `t` is worth where a path ends there: 0 after a true end, its value where a limit cut it.
@@ -38,16 +42,17 @@ pub(crate) fn value_at_end(group: Group<'_>, t: usize, end: &End) -> f64 {
 /// Backward over the sampled tokens of a forest, `[sampled tokens]`; `None` for tokens of turns that were not tried.
 ///
 /// * `leaf(turn, end)`: what is carried into a path's last token.
-/// * `step(token, reward, carried)`: a token's advantage, and what it carries to the token before it.
+/// * `fold(tokens, rewards, carried, out)`: backward over the tokens of one turn, at least one; writes their advantages and
+///   gives what is carried to the token before them.
 ///
 /// At a branch the mean over the children that were tried is carried. A turn without sampled tokens takes no time: its
 /// reward is added to that of the token before it.
 pub(crate) fn fold_tokens(
     group: Group<'_>,
     leaf: impl Fn(usize, &End) -> f64,
-    mut step: impl FnMut(usize, f64, f64) -> (f64, f64),
+    fold: impl Fn(Range<usize>, &[f32], f64, &mut [Option<f32>]) -> f64,
 ) -> Vec<Option<f32>> {
-    let (n, tried, rewards, of_turn) = (group.n_turns(), group.tried(), group.token_rewards(), group.rewards());
+    let (n, tried, mut rewards, of_turn) = (group.n_turns(), group.tried(), group.token_rewards(), group.rewards());
     let mut out = vec![None; rewards.len()];
     // Per turn: what its children carry, their rewards that wait for a token, and how many of them were tried.
     let (mut carried, mut waiting, mut children) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
@@ -56,16 +61,14 @@ pub(crate) fn fold_tokens(
         if let Some(end) = group.end(t).filter(|_| group.n_children(t) == 0) {
             carried[t] = leaf(t, end);
         }
-        let (mut carry, mut late) = (carried[t], waiting[t]);
         let tokens = group.sampled_of(t);
-        if tokens.is_empty() {
-            late += f64::from(of_turn[t]);
-        }
-        for i in tokens.rev() {
-            let (advantage, next) = step(i, f64::from(rewards[i]) + late, carry);
-            out[i] = Some(advantage as f32);
-            (carry, late) = (next, 0.0);
-        }
+        let (carry, late) = match rewards[tokens.clone()].last_mut() {
+            Some(last) => {
+                *last = (f64::from(*last) + waiting[t]) as f32;
+                (fold(tokens.clone(), &rewards[tokens.clone()], carried[t], &mut out[tokens]), 0.0)
+            }
+            None => (carried[t], waiting[t] + f64::from(of_turn[t])),
+        };
         if let Some(p) = group.parent(t) {
             carried[p] += carry / children[p];
             waiting[p] += late / children[p];

@@ -33,6 +33,8 @@ pub use uniform::Uniform;
 pub use variance_filter::VarianceFilter;
 pub use whiten::{Centre, Over, Whiten};
 
+use std::borrow::Cow;
+
 use ascribe_core::credit::spread;
 use ascribe_core::{Credit, Group};
 use ascribe_math::moments;
@@ -60,9 +62,15 @@ fn map_advantages(group: Group<'_>, credit: &mut Credit, map: impl Fn(usize, f64
     }
 }
 
+/// The advantage of each sampled token; `None` is not trained. Credit that speaks of tokens alone is not copied.
+fn advantages<'a>(group: Group<'_>, credit: &'a Credit) -> Cow<'a, [Option<f32>]> {
+    let of_tokens_alone = !credit.tokens.is_empty() && credit.spans.is_empty() && credit.turns.iter().all(Option::is_none);
+    if of_tokens_alone { Cow::Borrowed(&credit.tokens) } else { Cow::Owned(spread(group, credit).advantage) }
+}
+
 /// Mean advantage over each turn's trained tokens; `None` where none is trained. `[turns]`.
 fn turn_means(group: Group<'_>, credit: &Credit) -> Vec<Option<f64>> {
-    let tokens = spread(group, credit).advantage;
+    let tokens = advantages(group, credit);
     let mean = |t: usize| {
         let trained: Vec<f32> = tokens[group.sampled_of(t)].iter().flatten().copied().collect();
         (!trained.is_empty()).then(|| moments(&trained).mean)

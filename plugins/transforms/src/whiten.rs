@@ -10,13 +10,12 @@
 //! differ counts with their mean. Untrained stays untrained. With `centre = "group"` the `n − 1` is the batch's, as in
 //! verl, which does not count the groups' means.
 
-use ascribe_core::credit::spread;
 use ascribe_core::{Batch, Credit, CreditTransform, Group, Metrics, Now, Seeds, plugin};
-use ascribe_math::{Deviation, Moments, moments};
+use ascribe_math::{Deviation, Moments, moments_of_some, pooled};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{advantages_mut, turn_means};
+use crate::{advantages, advantages_mut, turn_means};
 
 /// `[[transform]] whiten = {}`
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -56,11 +55,11 @@ pub enum Over {
 const EPSILON: f64 = 1e-8;
 
 impl Whiten {
-    /// The numbers of a group that count.
-    fn counted(&self, group: Group<'_>, credit: &Credit) -> Vec<f64> {
+    /// Moments of the numbers of a group that count.
+    fn moments(&self, group: Group<'_>, credit: &Credit) -> Moments {
         match self.over {
-            Over::Tokens => spread(group, credit).advantage.into_iter().flatten().map(f64::from).collect(),
-            Over::Turns => turn_means(group, credit).into_iter().flatten().collect(),
+            Over::Tokens => moments_of_some(&advantages(group, credit)),
+            Over::Turns => moments_of_some(&turn_means(group, credit)),
         }
     }
 }
@@ -74,16 +73,18 @@ plugin! {
     }
     impl CreditTransform for Whiten {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {
-            let counted: Vec<Vec<f64>> = batch.groups().zip(credit.iter()).map(|(g, c)| self.counted(g, c)).collect();
-            let mean: Vec<f64> = match self.centre {
-                Centre::Batch => vec![moments(&counted.concat()).mean; counted.len()],
-                Centre::Group => counted.iter().map(|x| moments(x).mean).collect(),
+            let groups: Vec<Moments> = batch.groups().zip(credit.iter()).map(|(g, c)| self.moments(g, c)).collect();
+            let whole = match self.centre {
+                Centre::Batch => pooled(&groups),
+                // Squares are of distances from each group's own mean.
+                Centre::Group => pooled(&groups.iter().map(|group| Moments { mean: 0.0, ..*group }).collect::<Vec<_>>()),
             };
-            let distances = counted.iter().zip(&mean).flat_map(|(x, mean)| x.iter().map(move |x| x - mean));
-            let squares = distances.map(|d| d * d).sum();
-            let m = Moments { n: counted.iter().map(Vec::len).sum(), mean: 0.0, squares };
-            let scale = if m.squares == 0.0 { 0.0 } else { 1.0 / (m.variance(Deviation::Sample) + EPSILON).sqrt() };
-            for (credit, mean) in credit.iter_mut().zip(&mean) {
+            let scale = if whole.squares == 0.0 { 0.0 } else { 1.0 / (whole.variance(Deviation::Sample) + EPSILON).sqrt() };
+            for (credit, group) in credit.iter_mut().zip(&groups) {
+                let mean = match self.centre {
+                    Centre::Batch => whole.mean,
+                    Centre::Group => group.mean,
+                };
                 advantages_mut(credit).for_each(|a| *a = ((f64::from(*a) - mean) * scale) as f32);
             }
             Metrics::default()
@@ -95,6 +96,7 @@ plugin! {
 mod tests {
     use super::*;
     use crate::fixture::{batch, turns};
+    use ascribe_math::moments;
     use proptest::prelude::*;
 
     fn check(groups: &[&[&[(usize, f32)]]], want: &[f32]) {
