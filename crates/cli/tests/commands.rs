@@ -106,7 +106,9 @@ fn a_bad_experiment_is_rejected_with_its_place() {
 #[test]
 fn things_are_explained() {
     for (words, parts) in [
-        (&["explain", "grpo"][..], &["estimator `grpo`", "groups of at least 2", "ascribe-estimators"][..]),
+        (&["explain", "grpo"][..], &["estimator `grpo`", "groups of at least 2", "ascribe-estimators", "\n  `A_i = (R_i"][..]),
+        (&["explain", "dr-grpo"], &["preset of `grpo` with std = false", "`grpo` in full", "DeepSeekMath"]),
+        (&["explain", "reinforce-plus-plus"], &["preset of `return-to-go` with gamma = 1.0, unit = \"token\""]),
         (&["explain", "schedule.ramp"], &["schedule `ramp`", "from = 0.0"]),
         (&["explain", "actor/entropy"], &["nats"]),
         (&["explain", "exp.toml", "update.learning_rate"], &["above 0", "in phase first, second: 0.5, from exp.toml:15:17"]),
@@ -120,9 +122,12 @@ fn things_are_explained() {
         }
     }
     let (_, out, _) = seen(GOOD, &["plugins", "estimator"]);
-    assert!(out.contains("grpo") && !out.contains("ramp"), "{out}");
+    assert!(out.contains("grpo") && out.contains("(preset of grpo)") && !out.contains("ramp"), "{out}");
     let (_, json, _) = seen(GOOD, &["plugins", "--json"]);
-    assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap().as_array().unwrap().iter().any(|p| p["name"] == "grpo"));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let row = |name: &str| json.as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(row("dr-grpo")["preset"], serde_json::json!({ "plugin": "grpo", "keys": { "std": false } }));
+    assert!(row("grpo")["preset"].is_null() && row("grpo")["doc"].as_str().unwrap().starts_with("Group-relative"));
 }
 
 #[test]
