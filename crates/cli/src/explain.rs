@@ -51,7 +51,7 @@ fn of_name(name: &str) -> ExitCode {
 }
 
 /// A hint at the name that was meant.
-fn near(name: &str, names: &[&str]) -> String {
+pub(crate) fn near(name: &str, names: &[&str]) -> String {
     match ascribe_config::nearest(name, names.iter().copied()) {
         Some(near) => format!("\nhelp: did you mean `{near}`?"),
         None => "\nhelp: `ascribe plugins` lists the plugins".into(),

@@ -141,3 +141,34 @@ fn the_schema_is_written() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), printed);
     assert_eq!(ascribe(folder.path(), &["schema", "--out", "absent/schema.json"]).status.code(), Some(1));
 }
+
+#[test]
+fn plugins_are_verified() {
+    let (code, out, err) = seen(GOOD, &["verify", "estimator", "grpo", "std=false"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for part in ["estimator `grpo`", "check", "groups", "holds", "not claimed", "it keeps what it must and what it claims"] {
+        assert!(out.contains(part), "{part:?} in\n{out}");
+    }
+    for kind in ["estimator", "transform"] {
+        let (code, out, err) = seen(GOOD, &["verify", kind]);
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        assert!(out.contains("nothing is broken"), "{out}");
+    }
+}
+
+#[test]
+fn what_cannot_be_verified_is_said() {
+    for (words, parts) in [
+        (&["verify", "estimator", "grop"][..], &["there is no estimator `grop`", "did you mean `grpo`?"][..]),
+        (&["verify", "estimator", "gae", "lambda=1.5"], &["`gae.lambda`", "command line", "^^^"]),
+        (&["verify", "estimator", "gae", "lamda=0.5"], &["`gae` has no key `lamda`", "did you mean `lambda`?"]),
+        (&["verify", "objective"], &["estimator, transform"]),
+    ] {
+        let (code, out, err) = seen(GOOD, words);
+        assert_eq!((code, out.as_str()), (2, ""), "{words:?}");
+        for part in parts {
+            assert!(err.contains(part), "{words:?}: {part:?} in\n{err}");
+        }
+        assert!(!err.contains("experiment"), "{err}");
+    }
+}
