@@ -172,3 +172,21 @@ fn what_cannot_be_verified_is_said() {
         assert!(!err.contains("experiment"), "{err}");
     }
 }
+
+/// Its example runs a shell: where there is none, that is no fault of the plugin. A program that the user names is.
+#[test]
+fn an_estimator_whose_example_does_not_run_is_told_so() {
+    let verify = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ascribe"));
+        let out = command.args(["verify", "estimator", "command"]).args(words).env("PATH", "/nowhere").output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, out, err) = verify(&[]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    for part in ["`command` was not checked: it needs `run`", "cannot be started", "ascribe verify estimator command run=…"] {
+        assert!(err.contains(part), "{part:?} in\n{err}");
+    }
+    let (code, out, err) = verify(&["run=[\"no-such-program\"]"]);
+    assert_eq!((code, err.as_str()), (Some(1), ""), "{out}");
+    assert!(out.contains("it runs") && out.contains("`no-such-program`") && out.contains("broken: 1 of 1"), "{out}");
+}
