@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Hold estimators and transforms to what they must keep and to what they claim
     Verify(VerifyArgs),
+    /// Begin a plugin of your own: a file that compiles, is tested and verified, to be filled in
+    New(NewArgs),
     /// Print the JSON schema of experiments, for editors
     Schema(SchemaArgs),
 }
@@ -155,6 +157,23 @@ pub(crate) enum Verifiable {
     Estimator,
     /// What happens to a batch's credit before it trains
     Transform,
+}
+
+/// `new`
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    /// What it is
+    #[arg(value_name = "KIND", value_parser = ["estimator"])]
+    pub kind: String,
+    /// Its name in TOML, as in my-method
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Make a crate of its own, also within a checkout of Ascribe
+    #[arg(long = "crate")]
+    pub krate: bool,
+    /// The checkout of Ascribe that the crate depends on; implies --crate
+    #[arg(long, value_name = "FOLDER")]
+    pub path: Option<PathBuf>,
 }
 
 /// `schema`

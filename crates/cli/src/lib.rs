@@ -26,6 +26,7 @@ mod check;
 mod explain;
 mod load;
 mod metrics;
+mod new;
 mod output;
 mod plugins;
 mod run;
@@ -62,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Plugins(args) => plugins::command(&args),
         Command::Explain(args) => explain::command(&args),
         Command::Verify(args) => verify::command(&args),
+        Command::New(args) => new::command(&args),
         Command::Schema(args) => schema::command(&args),
     }
 }
