@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ascribe_core::registry::Kind;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Credit assignment in agentic reinforcement learning: which turns earned the outcome.
 #[derive(Debug, Parser)]
@@ -28,6 +28,10 @@ pub(crate) enum Command {
     Plugins(PluginsArgs),
     /// Explain a plugin, a metric, or a key of an experiment
     Explain(ExplainArgs),
+    /// Hold estimators and transforms to what they must keep and to what they claim
+    Verify(VerifyArgs),
+    /// Begin a plugin of your own: a file that compiles, is tested and verified, to be filled in
+    New(NewArgs),
     /// Print the JSON schema of experiments, for editors
     Schema(SchemaArgs),
 }
@@ -130,6 +134,46 @@ pub(crate) struct ExplainArgs {
     /// Settings that change the experiment
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
+}
+
+/// `verify`
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// What it is
+    #[arg(value_name = "KIND")]
+    pub kind: Verifiable,
+    /// The plugin; all of that kind if left out
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Keys of the plugin that differ from its example, for example lambda=0.5
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+/// Kinds of plugins that a contract can be checked of without an experiment.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Verifiable {
+    /// How a group becomes credit
+    Estimator,
+    /// What happens to a batch's credit before it trains
+    Transform,
+}
+
+/// `new`
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    /// What it is
+    #[arg(value_name = "KIND", value_parser = ["estimator"])]
+    pub kind: String,
+    /// Its name in TOML, as in my-method
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Make a crate of its own, also within a checkout of Ascribe
+    #[arg(long = "crate")]
+    pub krate: bool,
+    /// The checkout of Ascribe that the crate depends on; implies --crate
+    #[arg(long, value_name = "FOLDER")]
+    pub path: Option<PathBuf>,
 }
 
 /// `schema`

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use ascribe_config::{Explained, Key, plugin_keys};
 use ascribe_core::need::{Need, Provide};
-use ascribe_core::registry::{Kind, Plugin, plugins};
+use ascribe_core::preset::PresetOf;
+use ascribe_core::registry::{Kind, Plugin, plugin, plugins};
 use ascribe_core::{
     AdvantageEstimator, CreditTransform, CriticConfig, Objective, PolicyConfig, RolloutConfig, Slot, TaskSetConfig,
 };
 use serde::de::DeserializeOwned;
-use toml::Value;
+use toml::{Table, Value};
 
 use crate::args::ExplainArgs;
 use crate::output::{colours, complain, indent, say, table};
@@ -50,7 +51,7 @@ fn of_name(name: &str) -> ExitCode {
 }
 
 /// A hint at the name that was meant.
-fn near(name: &str, names: &[&str]) -> String {
+pub(crate) fn near(name: &str, names: &[&str]) -> String {
     match ascribe_config::nearest(name, names.iter().copied()) {
         Some(near) => format!("\nhelp: did you mean `{near}`?"),
         None => "\nhelp: `ascribe plugins` lists the plugins".into(),
@@ -109,6 +110,16 @@ fn default(key: &Key) -> String {
 /// A plugin.
 fn plugin_page(row: &Plugin) -> String {
     let mut out = format!("{} `{}`, from the crate {}\n\n{}", row.kind, row.name, row.krate, indent(row.summary, 2));
+    let documented = match &row.preset {
+        Some(of) => {
+            out += &format!("\n\npreset of `{}`{}", of.plugin, with_keys(of));
+            plugin(row.kind, of.plugin)
+        }
+        None => Some(row),
+    };
+    if let Some(of) = documented.filter(|of| !of.doc.is_empty()) {
+        out += &format!("\n\n`{}` in full\n{}", of.name, indent(&prose(of.doc), 2));
+    }
     for (title, text) in [("source", row.source), ("when", row.when)] {
         if !text.is_empty() {
             out += &format!("\n\n{title}\n{}", indent(text, 2));
@@ -135,6 +146,19 @@ fn plugin_page(row: &Plugin) -> String {
     out + &format!("\n\nexample\n{}", indent(&example(row), 2))
 }
 
+/// The keys to which a preset gives other defaults, as they stand in TOML.
+fn with_keys(of: &PresetOf) -> String {
+    let keys = Table::try_from((of.keys)()).unwrap_or_default();
+    let keys: Vec<String> = keys.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    if keys.is_empty() { String::new() } else { format!(" with {}", keys.join(", ")) }
+}
+
+/// A module's documentation without what marks it in the source.
+pub(crate) fn prose(doc: &str) -> String {
+    let plain = |line: &str| line.strip_prefix("//!").map_or(line, |rest| rest.strip_prefix(' ').unwrap_or(rest)).to_string();
+    doc.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
 /// The example as it stands in a file.
 fn example(row: &Plugin) -> String {
     let header = match row.kind {
@@ -150,8 +174,8 @@ fn example(row: &Plugin) -> String {
 /// What a plugin needs and provides where it is configured as in its example.
 fn graph_of(row: &Plugin) -> (Vec<Need>, Vec<Provide>) {
     fn built<T: DeserializeOwned>(row: &Plugin) -> Option<T> {
-        let body: toml::Table = toml::from_str(row.example).ok()?;
-        T::deserialize(Value::Table(toml::Table::from_iter([(row.name.to_string(), Value::Table(body))]))).ok()
+        let body: Table = toml::from_str(row.example).ok()?;
+        T::deserialize(Value::Table(Table::from_iter([(row.name.to_string(), Value::Table(body))]))).ok()
     }
     let nothing = (Vec::new(), Vec::new());
     match row.kind {

@@ -10,7 +10,7 @@
 //! }
 //! ```
 //!
-//! Exit codes: 0 it went well, 1 a run failed, 2 the configuration was rejected.
+//! Exit codes: 0 it went well, 1 a run failed or a plugin broke a promise, 2 the configuration was rejected.
 
 // A crate that is linked but never named is dropped by the linker, and its plugins with it.
 use ascribe_alfworld as _;
@@ -26,16 +26,21 @@ mod check;
 mod explain;
 mod load;
 mod metrics;
+mod new;
 mod output;
 mod plugins;
 mod run;
 mod schema;
+mod verify;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::args::{Arguments, Command};
+
+/// A run failed, or a plugin broke a promise.
+const FAILED: u8 = 1;
 
 /// The configuration was rejected, or the command line was.
 const REJECTED: u8 = 2;
@@ -57,6 +62,8 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::command(&args),
         Command::Plugins(args) => plugins::command(&args),
         Command::Explain(args) => explain::command(&args),
+        Command::Verify(args) => verify::command(&args),
+        Command::New(args) => new::command(&args),
         Command::Schema(args) => schema::command(&args),
     }
 }

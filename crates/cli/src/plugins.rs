@@ -6,6 +6,7 @@ use ascribe_core::registry::{Kind, Plugin, plugins};
 use serde_json::{Value, json};
 
 use crate::args::PluginsArgs;
+use crate::explain;
 use crate::output::{say, table};
 
 /// Lists plugins.
@@ -20,9 +21,16 @@ pub(crate) fn command(args: &PluginsArgs) -> ExitCode {
         say("this binary links no such plugin");
         return ExitCode::SUCCESS;
     }
-    let row = |p: &&Plugin| vec![p.kind.to_string(), p.name.into(), p.summary.into(), p.krate.into()];
+    let row = |p: &&Plugin| vec![p.kind.to_string(), p.name.into(), what_it_does(p), p.krate.into()];
     say(&table(&["kind", "name", "what it does", "crate"], rows.iter().map(row).collect()));
     ExitCode::SUCCESS
+}
+
+fn what_it_does(row: &Plugin) -> String {
+    match &row.preset {
+        Some(of) => format!("{} (preset of {})", row.summary, of.plugin),
+        None => row.summary.into(),
+    }
 }
 
 fn as_json(row: &Plugin) -> Value {
@@ -33,6 +41,8 @@ fn as_json(row: &Plugin) -> Value {
         "source": row.source,
         "when": row.when,
         "example": row.example,
+        "doc": explain::prose(row.doc),
+        "preset": row.preset.map(|of| json!({ "plugin": of.plugin, "keys": (of.keys)() })),
         "crate": row.krate,
     })
 }
@@ -41,6 +51,7 @@ fn as_json(row: &Plugin) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use ascribe_core::registry::plugin;
     use std::path::Path;
 
     /// Plugins that a source declares outside its tests, as kind and name.
@@ -81,6 +92,17 @@ mod tests {
     fn every_example_is_one_of_its_plugin() {
         for row in Kind::ALL.into_iter().flat_map(plugins) {
             ascribe_config::check_example(row).unwrap_or_else(|report| panic!("{} `{}`:\n{report}", row.kind, row.name));
+        }
+    }
+
+    #[test]
+    fn methods_are_documented_and_presets_have_their_plugin() {
+        for row in [Kind::Estimator, Kind::Transform, Kind::Objective].into_iter().flat_map(plugins) {
+            let documented = match &row.preset {
+                Some(of) => plugin(row.kind, of.plugin).unwrap_or_else(|| panic!("`{}` is a preset of nothing", row.name)),
+                None => row,
+            };
+            assert!(documented.doc.starts_with("//! "), "{} `{}` gives no `module`", row.kind, documented.name);
         }
     }
 

@@ -106,7 +106,9 @@ fn a_bad_experiment_is_rejected_with_its_place() {
 #[test]
 fn things_are_explained() {
     for (words, parts) in [
-        (&["explain", "grpo"][..], &["estimator `grpo`", "groups of at least 2", "ascribe-estimators"][..]),
+        (&["explain", "grpo"][..], &["estimator `grpo`", "groups of at least 2", "ascribe-estimators", "\n  `A_i = (R_i"][..]),
+        (&["explain", "dr-grpo"], &["preset of `grpo` with std = false", "`grpo` in full", "DeepSeekMath"]),
+        (&["explain", "reinforce-plus-plus"], &["preset of `return-to-go` with gamma = 1.0, unit = \"token\""]),
         (&["explain", "schedule.ramp"], &["schedule `ramp`", "from = 0.0"]),
         (&["explain", "actor/entropy"], &["nats"]),
         (&["explain", "exp.toml", "update.learning_rate"], &["above 0", "in phase first, second: 0.5, from exp.toml:15:17"]),
@@ -120,9 +122,12 @@ fn things_are_explained() {
         }
     }
     let (_, out, _) = seen(GOOD, &["plugins", "estimator"]);
-    assert!(out.contains("grpo") && !out.contains("ramp"), "{out}");
+    assert!(out.contains("grpo") && out.contains("(preset of grpo)") && !out.contains("ramp"), "{out}");
     let (_, json, _) = seen(GOOD, &["plugins", "--json"]);
-    assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap().as_array().unwrap().iter().any(|p| p["name"] == "grpo"));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let row = |name: &str| json.as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(row("dr-grpo")["preset"], serde_json::json!({ "plugin": "grpo", "keys": { "std": false } }));
+    assert!(row("grpo")["preset"].is_null() && row("grpo")["doc"].as_str().unwrap().starts_with("Group-relative"));
 }
 
 #[test]
@@ -135,4 +140,53 @@ fn the_schema_is_written() {
     let written = std::fs::read_to_string(folder.path().join("schema.json")).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), printed);
     assert_eq!(ascribe(folder.path(), &["schema", "--out", "absent/schema.json"]).status.code(), Some(1));
+}
+
+#[test]
+fn plugins_are_verified() {
+    let (code, out, err) = seen(GOOD, &["verify", "estimator", "grpo", "std=false"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for part in ["estimator `grpo`", "check", "groups", "holds", "not claimed", "it keeps what it must and what it claims"] {
+        assert!(out.contains(part), "{part:?} in\n{out}");
+    }
+    for kind in ["estimator", "transform"] {
+        let (code, out, err) = seen(GOOD, &["verify", kind]);
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        assert!(out.contains("nothing is broken"), "{out}");
+    }
+}
+
+#[test]
+fn what_cannot_be_verified_is_said() {
+    for (words, parts) in [
+        (&["verify", "estimator", "grop"][..], &["there is no estimator `grop`", "did you mean `grpo`?"][..]),
+        (&["verify", "estimator", "gae", "lambda=1.5"], &["`gae.lambda`", "command line", "^^^"]),
+        (&["verify", "estimator", "gae", "lamda=0.5"], &["`gae` has no key `lamda`", "did you mean `lambda`?"]),
+        (&["verify", "objective"], &["estimator, transform"]),
+    ] {
+        let (code, out, err) = seen(GOOD, words);
+        assert_eq!((code, out.as_str()), (2, ""), "{words:?}");
+        for part in parts {
+            assert!(err.contains(part), "{words:?}: {part:?} in\n{err}");
+        }
+        assert!(!err.contains("experiment"), "{err}");
+    }
+}
+
+/// Its example runs a shell: where there is none, that is no fault of the plugin. A program that the user names is.
+#[test]
+fn an_estimator_whose_example_does_not_run_is_told_so() {
+    let verify = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ascribe"));
+        let out = command.args(["verify", "estimator", "command"]).args(words).env("PATH", "/nowhere").output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, out, err) = verify(&[]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    for part in ["`command` was not checked: it needs `run`", "cannot be started", "ascribe verify estimator command run=…"] {
+        assert!(err.contains(part), "{part:?} in\n{err}");
+    }
+    let (code, out, err) = verify(&["run=[\"no-such-program\"]"]);
+    assert_eq!((code, err.as_str()), (Some(1), ""), "{out}");
+    assert!(out.contains("it runs") && out.contains("`no-such-program`") && out.contains("broken: 1 of 1"), "{out}");
 }

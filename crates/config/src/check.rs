@@ -7,14 +7,16 @@ use ascribe_core::{
     graph,
 };
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use crate::assign::command_line;
 use crate::judge::{Context, describe_all, judge};
 use crate::knobs::{at_bounds, lift};
 use crate::layers::{Replaced, Stack};
-use crate::path::{set, show};
+use crate::path::{Path, set, show};
 use crate::report::Problem;
-use crate::schema::{example, slot_schema};
+use crate::schema::slot_schema;
 use crate::source::Origins;
 
 /// A phase that passed every check.
@@ -100,22 +102,34 @@ fn device_is_known(device: &str) -> bool {
 
 /// Whether a plugin's example is one of it.
 pub(crate) fn check_example(row: &Plugin) -> Result<(), Vec<Problem>> {
-    let Some(mut value) = example(row) else {
+    match row.kind {
+        Kind::Environment => from_example::<Slot<dyn TaskSetConfig>>(row, &[]).map(drop),
+        Kind::Policy => from_example::<Slot<dyn PolicyConfig>>(row, &[]).map(drop),
+        Kind::Critic => from_example::<Slot<dyn CriticConfig>>(row, &[]).map(drop),
+        Kind::Rollout => from_example::<Slot<dyn RolloutConfig>>(row, &[]).map(drop),
+        Kind::Estimator => from_example::<Slot<dyn AdvantageEstimator>>(row, &[]).map(drop),
+        Kind::Transform => from_example::<Slot<dyn CreditTransform>>(row, &[]).map(drop),
+        Kind::Objective => from_example::<Slot<dyn Objective>>(row, &[]).map(drop),
+        Kind::Schedule => from_example::<Slot<dyn Schedule>>(row, &[]).map(drop),
+    }
+}
+
+/// A plugin as in its example, with settings `KEY=VALUE` on top whose keys are the plugin's own.
+pub(crate) fn from_example<T: DeserializeOwned>(row: &Plugin, settings: &[String]) -> Result<T, Vec<Problem>> {
+    let slot = slot_schema(row.kind);
+    let (Ok(tree), Some(schema)) = (toml::from_str(row.example), slot.child(row.name)) else {
         return Err(vec![Problem::new(format!("the example of {} `{}` is not TOML", row.kind, row.name))]);
     };
-    let tree = value.clone();
-    let node = slot_schema(row.kind);
-    let findings = match row.kind {
-        Kind::Environment => judge::<Slot<dyn TaskSetConfig>>(&mut value, node).1,
-        Kind::Policy => judge::<Slot<dyn PolicyConfig>>(&mut value, node).1,
-        Kind::Critic => judge::<Slot<dyn CriticConfig>>(&mut value, node).1,
-        Kind::Rollout => judge::<Slot<dyn RolloutConfig>>(&mut value, node).1,
-        Kind::Estimator => judge::<Slot<dyn AdvantageEstimator>>(&mut value, node).1,
-        Kind::Transform => judge::<Slot<dyn CreditTransform>>(&mut value, node).1,
-        Kind::Objective => judge::<Slot<dyn Objective>>(&mut value, node).1,
-        Kind::Schedule => judge::<Slot<dyn Schedule>>(&mut value, node).1,
-    };
-    let context = Context { schema: node, tree: &tree, at: &Origins::new(), replaced: &[], fallback: None };
-    let problems = describe_all(&findings, &context);
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
+    let mut stack = Stack { tree, ..Stack::new(schema) };
+    command_line(&mut stack, settings, 0, 0);
+    let below = |path: Path| [vec![row.name.to_string()], path].concat();
+    let at: Origins = stack.at.into_iter().map(|(path, origin)| (below(path), origin)).collect();
+    let tree = Value::Table(Table::from_iter([(row.name.to_string(), Value::Table(stack.tree))]));
+    let (plugin, findings) = judge::<T>(&mut tree.clone(), slot);
+    let mut problems = stack.problems;
+    problems.extend(describe_all(&findings, &Context { schema: slot, tree: &tree, at: &at, replaced: &[], fallback: None }));
+    match plugin {
+        Some(plugin) if problems.is_empty() => Ok(plugin),
+        _ => Err(problems),
+    }
 }

@@ -30,6 +30,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ascribe_core::registry::Plugin;
+use serde::de::DeserializeOwned;
 
 pub use explain::{Explained, Key, Setting, plugin_keys};
 pub use layers::Replaced;
@@ -84,4 +85,14 @@ pub fn load(request: &Request) -> Result<Loaded, Report> {
 /// With every problem that was found.
 pub fn check_example(row: &Plugin) -> Result<(), Report> {
     check::check_example(row).map_err(Report::new)
+}
+
+/// A plugin as in its example, with settings `KEY=VALUE` of the command line on top; their keys are the plugin's own.
+///
+/// `T` is the slot of its kind, for example `Slot<dyn AdvantageEstimator>`.
+///
+/// # Errors
+/// With every problem that was found.
+pub fn from_example<T: DeserializeOwned>(row: &Plugin, settings: &[String]) -> Result<T, Report> {
+    check::from_example(row, settings).map_err(Report::new)
 }

@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use ascribe_core::credit::spread;
 use ascribe_core::log::{GroupLog, LeafLog, TurnLog};
-use ascribe_core::{AdvantageEstimator, Batch, Credit, End, Law, Limit, Need, Now, RowSet, Scope};
+use ascribe_core::{AdvantageEstimator, Batch, Credit, End, EstimateError, Law, Limit, Need, Now, RowSet, Scope};
 
 use crate::groups::{self, Case, LOST, WON, batch, chains, odd, push_path, random_chains, random_forest, turn, with_history};
-use crate::{Check, Outcome, Report, check};
+use crate::{Check, Outcome, Report, caught, check};
 
 /// Random groups per check.
 const SEEDS: u64 = 24;
 
 /// Holds an estimator to what all must keep and to what it claims.
 pub fn estimator(estimator: &dyn AdvantageEstimator) -> Report {
-    let it = Subject { needs: estimator.needs(), estimator };
+    let (needs, claimed) = match caught(|| Ok((estimator.needs(), estimator.laws()))) {
+        Ok(said) => said,
+        Err(why) => return Report(vec![Check { what: "it says what it needs and claims", outcome: Outcome::Broken(why) }]),
+    };
+    let it = Subject { needs, estimator };
     let mut checks = vec![
         check("credit fits the group and is finite", it.all_groups(), |case| it.credit(&case).map(drop)),
         check("the same group gives the same credit", it.all_groups(), |case| it.is_pure(&case)),
@@ -26,7 +30,6 @@ pub fn estimator(estimator: &dyn AdvantageEstimator) -> Report {
         check("what was not tried moves nobody", 0..SEEDS, |seed| it.ignores_the_untried(seed)),
         check("paths in another order get the same credit", 0..SEEDS, |seed| it.ignores_order(seed)),
     ];
-    let claimed = estimator.laws();
     for law in [Law::Shift, Law::Scale, Law::ScaleFree, Law::NoSpreadNoCredit, Law::SumToZero, Law::Telescoping, Law::Bootstraps]
     {
         let what = words(law);
@@ -37,6 +40,19 @@ pub fn estimator(estimator: &dyn AdvantageEstimator) -> Report {
         });
     }
     Report(checks)
+}
+
+/// Whether an estimator answers at all, on a plain group: one that calls a program that is not there does not.
+///
+/// # Errors
+/// What it says. A panic is none: the checks find it.
+pub fn runs(estimator: &dyn AdvantageEstimator) -> Result<(), EstimateError> {
+    let answer = caught(|| {
+        let log = chains(&[(vec![(1, 0.0), (1, 1.0)], WON), (vec![(1, 0.0)], LOST)]);
+        let batch = batch(vec![log], &estimator.needs(), 1.0)?;
+        Ok(estimator.estimate(batch.group(0), &Now::default()).map(drop))
+    });
+    answer.unwrap_or(Ok(()))
 }
 
 fn words(law: Law) -> &'static str {

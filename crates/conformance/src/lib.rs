@@ -8,7 +8,7 @@ mod estimator;
 mod groups;
 mod transform;
 
-pub use estimator::estimator;
+pub use estimator::{estimator, runs};
 pub use transform::transform;
 
 /// What came of one check.

@@ -9,6 +9,7 @@ enum Fault {
     Length,
     NotFinite,
     Panics,
+    PanicsWhenAsked,
     SeesOtherGroups,
     SeesUndeclaredColumns,
     SeesWhatWasFed,
@@ -36,6 +37,7 @@ impl AdvantageEstimator for Faulty {
             Fault::FalseTelescoping | Fault::SecretBootstrap | Fault::FalseBootstrap => {
                 vec![Need::Signal("value".into(), Scope::State)]
             }
+            Fault::PanicsWhenAsked => panic!("ask somebody else"),
             _ => Vec::new(),
         }
     }
@@ -67,6 +69,7 @@ impl AdvantageEstimator for Faulty {
                 assert!(n < 1000, "too long for me");
                 vec![0.0; n]
             }
+            Fault::PanicsWhenAsked => Vec::new(),
             Fault::SeesOtherGroups => vec![batch.groups.len() as f64; n],
             Fault::SeesUndeclaredColumns => vec![batch.signals.len() as f64; n],
             Fault::SeesWhatWasFed => vec![f64::from(batch.tokens.iter().copied().max().unwrap_or(0)); n],
@@ -101,6 +104,7 @@ fn every_fault_is_caught() {
         (Fault::Length, "credit fits the group and is finite"),
         (Fault::NotFinite, "credit fits the group and is finite"),
         (Fault::Panics, "credit fits the group and is finite"),
+        (Fault::PanicsWhenAsked, "it says what it needs and claims"),
         (Fault::SeesOtherGroups, "a group's credit is its own"),
         (Fault::SeesUndeclaredColumns, "it reads the columns it declares and no others"),
         (Fault::SeesWhatWasFed, "what was fed, and frozen history, change nothing"),

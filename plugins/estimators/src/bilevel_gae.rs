@@ -33,6 +33,7 @@ plugin! {
         source: "Wang et al. 2025, RAGEN, arXiv 2504.20073; RAGEN-AI/RAGEN ragen/trainer/core_algos.py",
         when: "With a critic of tokens, where turns are long and the discount should count turns, not tokens.",
         example: "gamma = 1.0\nturn_gamma = 0.95\nlambda = 1.0",
+        module: "bilevel_gae.rs",
     }
     impl AdvantageEstimator for BilevelGae {
         fn needs(&self) -> Vec<Need> {

@@ -51,6 +51,7 @@ plugin! {
         source: "",
         when: "To add a turn-level signal to an outcome, or to move from one estimator to another. Parts of different size drown each other: standardise, or choose the weights by their spread.",
         example: "of = [{ estimator = \"grpo\", weight = 0.5 }, { estimator = \"rloo\", weight = 0.5 }]",
+        module: "blend.rs",
     }
     impl AdvantageEstimator for Blend {
         fn needs(&self) -> Vec<Need> {

@@ -134,6 +134,7 @@ plugin! {
         when: "To try an idea without writing Rust. One group at a time passes through a pipe: what is to stay is better a plugin.",
         // The reward of each turn, with what every Unix has; docs/guide/estimator-in-any-language.md has it in Python.
         example: "run = [\"sh\", \"-c\", '''while read -r group; do printf '{\"turns\":[%s]}\\n' \"$(printf '%s' \"$group\" | grep -o '\"reward\":[^,]*' | cut -d: -f2 | paste -sd, -)\"; done''']",
+        module: "command.rs",
     }
     impl AdvantageEstimator for Command {
         fn needs(&self) -> Vec<Need> {

@@ -77,6 +77,7 @@ plugin! {
         source: "Group-Graph Policy Optimization, 2026, arXiv 2606.22995; Nala-YN/G2PO",
         when: "Environments whose states recur exactly within a group, over many turns, without a critic. Where no state recurs, only the TD term tells turns apart.",
         example: "success_reward = 1.0",
+        module: "g2po.rs",
     }
     impl AdvantageEstimator for G2po {
         fn needs(&self) -> Vec<Need> {

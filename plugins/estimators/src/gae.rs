@@ -39,6 +39,7 @@ plugin! {
         source: "Schulman et al. 2016, High-dimensional continuous control using GAE, arXiv 1506.02438, eq. 16",
         when: "With a critic, over many turns: the standard way to trade its bias for the return's variance.",
         example: "gamma = 1.0\nlambda = 0.95",
+        module: "gae.rs",
     }
     impl AdvantageEstimator for Gae {
         fn needs(&self) -> Vec<Need> {

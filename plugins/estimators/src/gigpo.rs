@@ -82,6 +82,7 @@ plugin! {
         source: "Feng et al. 2025, Group-in-Group Policy Optimization, arXiv 2505.10978; verl-agent gigpo/core_gigpo.py",
         when: "Long episodes whose trajectories meet in the same observations: it says which turn was better, without a critic.",
         example: "gamma = 0.95",
+        module: "gigpo.rs",
     }
     impl AdvantageEstimator for Gigpo {
         fn needs(&self) -> Vec<Need> {

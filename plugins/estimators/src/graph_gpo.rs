@@ -53,6 +53,7 @@ plugin! {
         source: "Beyond Trajectory-Level Attribution: Graph-based Credit Assignment for Agentic Reinforcement Learning, 2026, arXiv 2605.26684",
         when: "Environments whose states recur exactly: a failed trajectory earns credit for the steps that brought it nearer. It needs one success in the group, and says nothing where no state is left twice.",
         example: "graph_weight = 1.0\nepisode_weight = 1.0",
+        module: "graph_gpo.rs",
     }
     impl AdvantageEstimator for GraphGpo {
         fn needs(&self) -> Vec<Need> {

@@ -42,6 +42,7 @@ plugin! {
         source: "Shao et al. 2024, DeepSeekMath, arXiv 2402.03300, §4.1.2; verl compute_grpo_outcome_advantage",
         when: "The baseline of the field: one outcome per trajectory, groups of four or more. It says nothing about which turn earned it.",
         example: "",
+        module: "grpo.rs",
     }
     impl AdvantageEstimator for Grpo {
         fn needs(&self) -> Vec<Need> {

@@ -35,6 +35,7 @@ plugin! {
         source: "Walder and Karkhanis 2025, Pass@K Policy Optimization, arXiv 2505.15201; verl compute_grpo_passk_outcome_advantage",
         when: "To raise the best of k rather than the mean. With 0/1 outcomes it speaks only where exactly one of the group wins.",
         example: "",
+        module: "grpo_passk.rs",
     }
     impl AdvantageEstimator for GrpoPassK {
         fn needs(&self) -> Vec<Need> {

@@ -73,6 +73,7 @@ plugin! {
         source: "Peng et al. 2026, HiPER, arXiv 2602.16165; JonP07/HiPER-agent hiper_hae/core_hae.py",
         when: "With an agent that writes `switch`, `subgoal` and `action` spans, and three critics (or one with three heads) for them.",
         example: "gamma = 0.95\nlambda = 0.95\nsegment_lambda = 0.95",
+        module: "hae.rs",
     }
     impl AdvantageEstimator for Hae {
         fn needs(&self) -> Vec<Need> {

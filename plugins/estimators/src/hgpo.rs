@@ -62,6 +62,7 @@ plugin! {
         source: "He et al. 2026, Hierarchy-of-Groups Policy Optimization, arXiv 2602.22817; verl-agent recipe/hgpo/core_hgpo.py",
         when: "As gigpo, where one observation does not tell the state: turns are compared whose recent past is equal too.",
         example: "gamma = 0.95\nlevels = 2",
+        module: "hgpo.rs",
     }
     impl AdvantageEstimator for Hgpo {
         fn needs(&self) -> Vec<Need> {

@@ -92,6 +92,7 @@ plugin! {
         source: "Wang et al. 2025, Information Gain-based Policy Optimization, arXiv 2510.14967; GuoqingWang1/IGPO",
         when: "Questions with a known answer, over several turns of search: how much each turn raises the answer's probability is dense credit. Not without ground truth, and not where the way matters rather than the answer.",
         example: "gamma = 1.0\nnorm = \"separate\"",
+        module: "igpo.rs",
     }
     impl AdvantageEstimator for Igpo {
         fn needs(&self) -> Vec<Need> {

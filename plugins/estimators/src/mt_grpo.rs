@@ -78,6 +78,7 @@ plugin! {
         source: "Zeng et al. 2025, Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment, arXiv 2505.11821",
         when: "A checkable reward per turn (a tool that ran, a result that holds the answer) beside the outcome, in a few turns. Not where the number of turns is a choice: the per-turn means then reward it.",
         example: "form = \"first-result\"",
+        module: "mt_grpo.rs",
     }
     impl AdvantageEstimator for MtGrpo {
         fn needs(&self) -> Vec<Need> {

@@ -29,6 +29,7 @@ plugin! {
         source: "Sutton and Barto 2018, Reinforcement Learning, 2nd ed., eq. 7.1",
         when: "Between `td` (the critic's bias) and the return (its variance), where one knows how far an effect reaches.",
         example: "n = 3\ngamma = 1.0",
+        module: "n_step.rs",
     }
     impl AdvantageEstimator for NStep {
         fn needs(&self) -> Vec<Need> {

@@ -31,6 +31,7 @@ plugin! {
         source: "Hao et al. 2025, OPO, arXiv 2505.23585, eq. 6; verl compute_opo_outcome_advantage",
         when: "With groups whose members differ much in length, strictly on policy: one step per batch.",
         example: "",
+        module: "opo.rs",
     }
     impl AdvantageEstimator for Opo {
         fn needs(&self) -> Vec<Need> {

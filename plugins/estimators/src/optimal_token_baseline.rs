@@ -54,6 +54,7 @@ plugin! {
         source: "verl compute_optimal_token_baseline_advantage, compute_multi_turn_optimal_token_baseline_advantage",
         when: "With large groups and token-level noise: the baseline that minimises the gradient's variance, where tokens at one place mean alike.",
         example: "",
+        module: "optimal_token_baseline.rs",
     }
     impl AdvantageEstimator for OptimalTokenBaseline {
         fn needs(&self) -> Vec<Need> {

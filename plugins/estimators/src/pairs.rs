@@ -60,6 +60,7 @@ plugin! {
         source: "Rafailov et al. 2023, DPO, arXiv 2305.18290; Choudhury 2025, AgentPRM, arXiv 2502.10325",
         when: "Before a preference loss on what the policy itself sampled. Of siblings with rollouts that branch, else of trajectories; with a policy-gradient loss `rloo` uses the sizes too.",
         example: "of = \"trajectories\"\npairs = \"best-worst\"\nminimum_gap = 0.0",
+        module: "pairs.rs",
     }
     impl AdvantageEstimator for Pairs {
         fn needs(&self) -> Vec<Need> {

@@ -73,6 +73,7 @@ plugin! {
         source: "Cheng et al. 2025, Stop Summation (PURE), arXiv 2504.15275; CJReinforce/PURE",
         when: "A process reward model scores every turn and one bad turn spoils the whole. Not where turns add up, such as points collected on the way.",
         example: "baseline = \"token\"",
+        module: "pure.rs",
     }
     impl AdvantageEstimator for Pure {
         fn needs(&self) -> Vec<Need> {

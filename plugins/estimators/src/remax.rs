@@ -28,6 +28,7 @@ plugin! {
         source: "Li et al. 2023, ReMax, arXiv 2310.10505; verl compute_remax_outcome_advantage",
         when: "Where groups cannot be had: one sampled and one greedy episode per task instead of many.",
         example: "",
+        module: "remax.rs",
     }
     impl AdvantageEstimator for Remax {
         fn needs(&self) -> Vec<Need> {

@@ -34,6 +34,7 @@ plugin! {
         source: "Williams 1992, Simple statistical gradient-following algorithms for connectionist reinforcement learning",
         when: "As the unbiased, noisy yardstick beside an estimator with a baseline; with dense rewards.",
         example: "gamma = 1.0",
+        module: "return_to_go.rs",
     }
     impl AdvantageEstimator for ReturnToGo {
         fn laws(&self) -> Vec<Law> {

@@ -34,6 +34,7 @@ plugin! {
         source: "Ahmadian et al. 2024, Back to Basics, arXiv 2402.14740, eq. 7; verl compute_rloo_outcome_advantage",
         when: "An unbiased group baseline, also for groups of two. Unlike GRPO it does not weigh easy and hard tasks alike.",
         example: "",
+        module: "rloo.rs",
     }
     impl AdvantageEstimator for Rloo {
         fn needs(&self) -> Vec<Need> {

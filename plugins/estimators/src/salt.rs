@@ -72,6 +72,7 @@ plugin! {
         source: "Li et al. 2025, SALT: Step-level Advantage Assignment for Long-horizon Agents via Trajectory Graph, arXiv 2510.20022",
         when: "Environments whose states recur exactly and whose actions come from a list: it takes the noise out of steps that winners and losers share. With free text it is its base.",
         example: "",
+        module: "salt.rs",
     }
     impl AdvantageEstimator for Salt {
         fn needs(&self) -> Vec<Need> {

@@ -69,6 +69,7 @@ plugin! {
         source: "Wang et al. 2025, SPA-RL, arXiv 2505.20732; WangHanLinHenry/SPA-RL-Agent",
         when: "Long tasks with one reward at the end and actions that can fail, once a progress estimator is trained. Only as good as the estimator; grounding alone can be earned by harmless actions.",
         example: "alpha = 1.0\nbeta = 0.5\ngamma = 1.0",
+        module: "spa_rl.rs",
     }
     impl AdvantageEstimator for SpaRl {
         fn needs(&self) -> Vec<Need> {

@@ -27,6 +27,7 @@ plugin! {
         source: "Sutton 1988, Learning to predict by the methods of temporal differences",
         when: "With a critic that can be trusted turn by turn: least variance, and all of the critic's bias.",
         example: "gamma = 1.0",
+        module: "td.rs",
     }
     impl AdvantageEstimator for Td {
         fn needs(&self) -> Vec<Need> {

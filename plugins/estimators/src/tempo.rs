@@ -54,6 +54,7 @@ plugin! {
         source: "Dots team 2026, TEMPO: Test-Time-Scaled Value Estimation with Macro-Step Policy Optimization (blog); KMnO4-zx/agentic-rl-lab 09-tempo. Not arXiv 2509.18314 (that is `tempo-p2t`)",
         when: "Episodes of hundreds of turns, with a rollout of macro steps and a critic for their ends. Where episodes can be played out, `grpo` has no critic to be wrong.",
         example: "",
+        module: "tempo.rs",
     }
     impl AdvantageEstimator for Tempo {
         fn needs(&self) -> Vec<Need> {

@@ -62,6 +62,7 @@ plugin! {
         source: "Tran et al. 2025, Exploiting Tree Structure for Credit Assignment in RL Training of LLMs, arXiv 2509.18314; fatebreaker/tempo. Not the macro-step TEMPO of the Dots team (that is `tempo`)",
         when: "Groups whose responses share beginnings: short actions, low temperature, rollouts that branch. Where they part at the first token it adds nothing but weight there.",
         example: "",
+        module: "tempo_p2t.rs",
     }
     impl AdvantageEstimator for TempoP2t {
         fn needs(&self) -> Vec<Need> {

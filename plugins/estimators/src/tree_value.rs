@@ -135,6 +135,7 @@ plugin! {
         source: "Hou et al. 2025, TreeRL, arXiv 2506.11902; AT2PO, arXiv 2601.04767; CARL, arXiv 2512.04949; Li et al. 2025, TreePO, arXiv 2508.17445; AMAP-ML/Tree-GRPO",
         when: "With rollouts that branch: forks tell which turn made the difference, without a critic. On independent rollouts it is GRPO or RLOO, and these say it plainer.",
         example: "leaf = \"outcome\"\nnode = \"child-mean\"\nagainst = \"parent\"\nforks_only = true",
+        module: "tree_value.rs",
     }
     impl AdvantageEstimator for TreeValue {
         fn needs(&self) -> Vec<Need> {

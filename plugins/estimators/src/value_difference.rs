@@ -32,6 +32,7 @@ plugin! {
         source: "Kazemnejad et al. 2024, VinePPO, arXiv 2410.01679; McGill-NLP/VinePPO",
         when: "With values from continuations played out (a `monte-carlo` critic), also of some states only. With a trained value head `gae` is better: it averages the head's bias out.",
         example: "",
+        module: "value_difference.rs",
     }
     impl AdvantageEstimator for ValueDifference {
         fn needs(&self) -> Vec<Need> {

@@ -48,6 +48,7 @@ plugin! {
         source: "Math-Shepherd, arXiv 2312.08935; AgentPRM, arXiv 2502.10325",
         when: "For a head that says how likely success is. For values that are no probabilities, mse.",
         example: "head = \"success\"",
+        module: "bce.rs",
     }
     impl Objective for Bce {
         fn columns(&self) -> Vec<DiffColumn> {

@@ -50,6 +50,7 @@ plugin! {
         source: "MiniMax 2025, MiniMax-M1, CISPO, arXiv 2506.13585, eqs. 4, 5",
         when: "Where rare, telling tokens would be clipped out of PPO's gradient: long reasoning, many steps per batch.",
         example: "clip_high = 4.0",
+        module: "cispo.rs",
     }
     impl Objective for Cispo {
         fn needs(&self) -> Vec<Need> {

@@ -80,6 +80,7 @@ plugin! {
         source: "Cui et al. 2025, The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617",
         when: "Against entropy collapse in long runs, without an entropy bonus. `kl-cov` holds such tokens back instead.",
         example: "",
+        module: "clip_cov.rs",
     }
     impl Objective for ClipCov {
         fn needs(&self) -> Vec<Need> {

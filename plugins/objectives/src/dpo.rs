@@ -97,6 +97,7 @@ plugin! {
         source: "Rafailov et al. 2023, DPO, arXiv 2305.18290, eq. 7",
         when: "With an estimator that makes preference pairs, and a reference policy.",
         example: "beta = 0.1",
+        module: "dpo.rs",
     }
     impl Objective for Dpo {
         fn needs(&self) -> Vec<Need> {

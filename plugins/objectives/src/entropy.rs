@@ -29,6 +29,7 @@ plugin! {
         source: "Williams and Peng 1991; Mnih et al. 2016, arXiv 1602.01783",
         when: "Within `sum`, with a small weight, where the policy becomes certain too soon.",
         example: "",
+        module: "entropy.rs",
     }
     impl Objective for Entropy {
         fn columns(&self) -> Vec<DiffColumn> {

@@ -30,6 +30,7 @@ plugin! {
         source: "Schulman et al. 2017, arXiv 1707.06347, eq. 8",
         when: "Within `sum`, with a policy that differentiates it. From sampled log-probabilities alone, `kl`.",
         example: "node = \"reference\"",
+        module: "exact_kl.rs",
     }
     impl Objective for ExactKl {
         fn columns(&self) -> Vec<DiffColumn> {

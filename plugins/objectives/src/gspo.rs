@@ -100,6 +100,7 @@ plugin! {
         source: "Zheng et al. 2025, GSPO, arXiv 2507.18071; per turn: StepPO, arXiv 2604.18401",
         when: "Where credit is per trajectory (`sequence`) or per turn (`turn`): token ratios then add noise and no information.",
         example: "",
+        module: "gspo.rs",
     }
     impl Objective for Gspo {
         fn needs(&self) -> Vec<Need> {

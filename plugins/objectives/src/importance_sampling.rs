@@ -29,6 +29,7 @@ plugin! {
         source: "Kakade and Langford 2002; Schulman et al. 2017, arXiv 1707.06347, eq. 6",
         when: "To correct for a sampler that differs a little from the trainer, one or few steps per batch. For more, ppo-clip.",
         example: "",
+        module: "importance_sampling.rs",
     }
     impl Objective for ImportanceSampling {
         fn needs(&self) -> Vec<Need> {

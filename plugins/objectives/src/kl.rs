@@ -62,6 +62,7 @@ plugin! {
         source: "Schulman 2020, Approximating KL divergence; GRPO, arXiv 2402.03300, eq. 4",
         when: "Within `sum`, beside a policy-gradient objective, where the policy must stay near a reference.",
         example: "estimator = \"k3\"",
+        module: "kl.rs",
     }
     impl Objective for Kl {
         fn needs(&self) -> Vec<Need> {

@@ -64,6 +64,7 @@ plugin! {
         source: "Cui et al. 2025, The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617",
         when: "Against entropy collapse in long runs, without an entropy bonus and without PPO's clip.",
         example: "",
+        module: "kl_cov.rs",
     }
     impl Objective for KlCov {
         fn needs(&self) -> Vec<Need> {

@@ -85,6 +85,7 @@ plugin! {
         source: "Schulman et al. 2017, arXiv 1707.06347; verl compute_value_loss",
         when: "For a value head. `over = \"turns\"` where values are of states between turns.",
         example: "head = \"value\"",
+        module: "mse.rs",
     }
     impl Objective for Mse {
         fn columns(&self) -> Vec<DiffColumn> {

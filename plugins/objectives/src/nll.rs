@@ -25,6 +25,7 @@ plugin! {
         source: "Pomerleau 1991, Efficient training of artificial neural networks for autonomous navigation",
         when: "With rollout `expert`, before reinforcement learning begins.",
         example: "",
+        module: "nll.rs",
     }
     impl Objective for Nll {
         fn loss(&self, rows: &Rows<'_>, out: &Columns, totals: &Totals, _now: &Now) -> f64 {

@@ -51,6 +51,7 @@ plugin! {
         source: "Schulman et al. 2017, arXiv 1707.06347, eq. 7; DAPO, arXiv 2503.14476; dual clip, arXiv 1912.09729",
         when: "The default of the field: several optimiser steps per batch.",
         example: "",
+        module: "ppo_clip.rs",
     }
     impl Objective for PpoClip {
         fn needs(&self) -> Vec<Need> {

@@ -26,6 +26,7 @@ plugin! {
         source: "Williams 1992, Simple statistical gradient-following algorithms for connectionist reinforcement learning",
         when: "With one optimiser step per batch; for several, use ppo-clip.",
         example: "",
+        module: "reinforce.rs",
     }
     impl Objective for Reinforce {
         fn loss(&self, rows: &Rows<'_>, out: &Columns, totals: &Totals, _now: &Now) -> f64 {

@@ -36,6 +36,7 @@ plugin! {
         source: "",
         when: "For a policy gradient with an entropy bonus or a KL penalty.",
         example: "of = [{ weight = 1.0, objective = { ppo-clip = {} } }, { weight = 0.001, objective = { entropy = {} } }]",
+        module: "sum.rs",
     }
     impl Objective for Sum {
         fn columns(&self) -> Vec<DiffColumn> {

@@ -60,6 +60,7 @@ plugin! {
         source: "Wang et al. 2025, SPA-RL, arXiv 2505.20732",
         when: "For a head that divides an outcome among turns. It must see whole trajectories: no memory windows, no branches.",
         example: "head = \"progress\"",
+        module: "sum_mse.rs",
     }
     impl Objective for SumMse {
         fn columns(&self) -> Vec<DiffColumn> {

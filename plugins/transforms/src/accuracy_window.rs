@@ -53,6 +53,7 @@ plugin! {
         source: "Cui et al. 2025, PRIME, arXiv 2502.01456",
         when: "Where success is a fact of the episode's end, and tasks are of uneven difficulty.",
         example: "",
+        module: "accuracy_window.rs",
     }
     impl CreditTransform for AccuracyWindow {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {

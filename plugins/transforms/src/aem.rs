@@ -61,6 +61,7 @@ plugin! {
         source: "AEM, arXiv 2605.00425",
         when: "After a group-relative estimator, with a policy that reports entropies; before whitening.",
         example: "",
+        module: "aem.rs",
     }
     impl CreditTransform for Aem {
         fn needs(&self) -> Vec<Need> {

@@ -43,6 +43,7 @@ plugin! {
         source: "RAGEN, Wang et al. 2025, arXiv 2504.20073, asym_clip",
         when: "Where single outcomes of rare size pull the update; it biases what it clips.",
         example: "min = -1.0\nmax = 3.0",
+        module: "clip.rs",
     }
     impl CreditTransform for Clip {
         fn apply(&self, _batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {

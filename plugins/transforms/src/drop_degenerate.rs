@@ -26,6 +26,7 @@ plugin! {
         source: "Yu et al. 2025, DAPO, arXiv 2503.14476, eq. 11",
         when: "With group-relative estimators where many groups are all won or all lost: their rows cost time and teach nothing.",
         example: "",
+        module: "drop_degenerate.rs",
     }
     impl CreditTransform for DropDegenerate {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {

@@ -66,6 +66,7 @@ plugin! {
         source: "Wang et al. 2025, EMPG, arXiv 2509.09265",
         when: "After a group-relative estimator over long trajectories, with a policy that reports entropies. `aem` does it within groups, without the bonus.",
         example: "",
+        module: "empg.rs",
     }
     impl CreditTransform for Empg {
         fn needs(&self) -> Vec<Need> {

@@ -29,6 +29,7 @@ plugin! {
         source: "Chu et al. 2025, GPG, arXiv 2504.02546; verl compute_gpg_outcome_advantage",
         when: "After the estimator `gpg`, whose second half it is.",
         example: "",
+        module: "gpg.rs",
     }
     impl CreditTransform for Gpg {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {

@@ -158,6 +158,7 @@ plugin! {
         source: "Tan et al. 2025, GTPO and GRPO-S, arXiv 2508.04349, eqs. 3, 5, 6",
         when: "With one outcome per trajectory and a policy that reports entropies. What the estimator said is replaced, only what it left untrained stays.",
         example: "",
+        module: "gtpo.rs",
     }
     impl CreditTransform for Gtpo {
         fn needs(&self) -> Vec<Need> {

@@ -56,6 +56,7 @@ plugin! {
         source: "Wang et al. 2025, HICRA, arXiv 2509.03646",
         when: "Where actions have a named planning part. It is asymmetric: planning is blamed less than it is praised.",
         example: "",
+        module: "hicra.rs",
     }
     impl CreditTransform for Hicra {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {

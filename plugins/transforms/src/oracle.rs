@@ -26,6 +26,7 @@ plugin! {
         source: "",
         when: "Where an environment or critic knows the truth: the ceiling that an estimator is measured against.",
         example: "",
+        module: "oracle.rs",
     }
     impl CreditTransform for Oracle {
         fn needs(&self) -> Vec<Need> {

@@ -24,6 +24,7 @@ plugin! {
         source: "",
         when: "In every comparison: what an estimator gains must be more than what noise of the same size gains.",
         example: "",
+        module: "random.rs",
     }
     impl CreditTransform for Random {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], now: &Now, seeds: Seeds) -> Metrics {

@@ -26,6 +26,7 @@ plugin! {
         source: "",
         when: "In every comparison of estimators that tell turns apart: same numbers, same scale, no credit assignment.",
         example: "",
+        module: "shuffle.rs",
     }
     impl CreditTransform for Shuffle {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], now: &Now, seeds: Seeds) -> Metrics {

@@ -24,6 +24,7 @@ plugin! {
         source: "",
         when: "To see whether an estimator's choice of turns matters, or only its choice of trajectories.",
         example: "",
+        module: "uniform.rs",
     }
     impl CreditTransform for Uniform {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {

@@ -34,6 +34,7 @@ plugin! {
         source: "RAGEN StarPO-S, Wang et al. 2025, arXiv 2504.20073",
         when: "Against collapse in long runs with many groups per update. It prefers tasks of middling difficulty, and costs rollouts.",
         example: "",
+        module: "variance_filter.rs",
     }
     impl CreditTransform for VarianceFilter {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {

@@ -70,6 +70,7 @@ plugin! {
         source: "verl masked_whiten; Hu et al. 2025, REINFORCE++, arXiv 2501.03262; StepPO, arXiv 2604.18401",
         when: "After an estimator without its own scale (return-to-go, GAE). After GRPO it changes little.",
         example: "",
+        module: "whiten.rs",
     }
     impl CreditTransform for Whiten {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {

@@ -1,0 +1,165 @@
+//! `verify`: whether estimators and transforms keep what they must, and what they claim.
+
+use std::process::ExitCode;
+
+use ascribe_config::{from_example, plugin_keys};
+use ascribe_conformance::{Check, Outcome, Report, runs};
+use ascribe_core::registry::{Kind, Plugin, plugin, plugins};
+use ascribe_core::{AdvantageEstimator, CreditTransform, Slot};
+
+use crate::args::{Verifiable, VerifyArgs};
+use crate::explain::near;
+use crate::output::{colours, complain, indent, say, table};
+use crate::{FAILED, REJECTED};
+
+/// Verifies one plugin, or all of a kind.
+pub(crate) fn command(args: &VerifyArgs) -> ExitCode {
+    let kind = match args.kind {
+        Verifiable::Estimator => Kind::Estimator,
+        Verifiable::Transform => Kind::Transform,
+    };
+    let Some(name) = &args.name else { return all(args.kind, kind) };
+    match plugin(kind, name) {
+        Some(row) => one(args.kind, row, &args.settings),
+        None => {
+            let names: Vec<&str> = plugins(kind).iter().map(|row| row.name).collect();
+            complain(&format!("error: there is no {kind} `{name}`{}", near(name, &names)));
+            ExitCode::from(REJECTED)
+        }
+    }
+}
+
+fn one(kind: Verifiable, row: &Plugin, settings: &[String]) -> ExitCode {
+    match verified(kind, row, settings) {
+        Ok(Verdict::Checked(report)) => {
+            say(&page(row, &report));
+            ExitCode::from(if report.broken().next().is_none() { 0 } else { FAILED })
+        }
+        Ok(Verdict::Needs { keys, why }) => {
+            let said: Vec<String> = keys.iter().map(|key| format!("{key}=…")).collect();
+            complain(&format!(
+                "error: {} `{}` was not checked: it needs {}, and with those of its example it does not run here: {why}\n\
+                 help: `ascribe verify {} {} {}`",
+                row.kind,
+                row.name,
+                ticked(&keys),
+                row.kind,
+                row.name,
+                said.join(" ")
+            ));
+            ExitCode::from(REJECTED)
+        }
+        Err(report) => {
+            let problems: Vec<String> = report.problems.iter().map(|problem| problem.render(colours())).collect();
+            complain(&problems.join("\n"));
+            ExitCode::from(REJECTED)
+        }
+    }
+}
+
+/// All plugins of a kind, a line each; what is broken follows in full.
+fn all(verifiable: Verifiable, kind: Kind) -> ExitCode {
+    let mut lines = Vec::new();
+    let mut broken = Vec::new();
+    for row in plugins(kind) {
+        let report = match verified(verifiable, row, &[]) {
+            Ok(Verdict::Checked(report)) => report,
+            Ok(Verdict::Needs { keys, .. }) => {
+                lines.push(vec![row.name.into(), String::new(), String::new(), format!("all: needs {}", ticked(&keys))]);
+                continue;
+            }
+            // Its example is not one of it.
+            Err(report) => {
+                let why = report.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; ");
+                Report(vec![Check { what: "its example is one of it", outcome: Outcome::Broken(why) }])
+            }
+        };
+        let n = |wanted: fn(&Outcome) -> bool| report.0.iter().filter(|check| wanted(&check.outcome)).count().to_string();
+        lines.push(vec![
+            row.name.into(),
+            n(|outcome| matches!(outcome, Outcome::Held(_))),
+            n(|outcome| matches!(outcome, Outcome::Broken(_))),
+            n(|outcome| matches!(outcome, Outcome::NotAsked(_))),
+        ]);
+        broken.extend(report.broken().map(|(what, why)| format!("`{}`: {what}\n{}", row.name, indent(why, 2))));
+    }
+    let mut out = table(&[kind.as_str(), "checks that hold", "broken", "not asked"], lines);
+    if broken.is_empty() {
+        say(&(out + "\n\nnothing is broken"));
+        return ExitCode::SUCCESS;
+    }
+    out += &format!("\n\nbroken\n{}", indent(&broken.join("\n"), 2));
+    say(&out);
+    ExitCode::from(FAILED)
+}
+
+/// What came of verifying a plugin.
+enum Verdict {
+    Checked(Report),
+    /// Its example does not run here, and why; these keys are the user's to say.
+    Needs {
+        keys: Vec<String>,
+        why: String,
+    },
+}
+
+/// Builds a plugin from its example with `settings` on top, and checks it.
+fn verified(kind: Verifiable, row: &Plugin, settings: &[String]) -> Result<Verdict, ascribe_config::Report> {
+    match kind {
+        Verifiable::Estimator => {
+            let estimator: Slot<dyn AdvantageEstimator> = from_example(row, settings)?;
+            Ok(silently(|| match runs(&*estimator) {
+                Ok(()) => Verdict::Checked(ascribe_conformance::estimator(&*estimator)),
+                Err(e) => does_not_run(row, settings, e.to_string()),
+            }))
+        }
+        Verifiable::Transform => {
+            let transform: Slot<dyn CreditTransform> = from_example(row, settings)?;
+            Ok(Verdict::Checked(silently(|| ascribe_conformance::transform(&*transform))))
+        }
+    }
+}
+
+/// An example may name what is not there, a program for one. What the user says, or nobody can say, is held against the plugin.
+fn does_not_run(row: &Plugin, settings: &[String], why: String) -> Verdict {
+    let keys = plugin_keys(row.kind, row.name);
+    let keys: Vec<String> = keys.into_iter().filter(|key| key.required).map(|key| key.name).collect();
+    if settings.is_empty() && !keys.is_empty() {
+        return Verdict::Needs { keys, why };
+    }
+    Verdict::Checked(Report(vec![Check { what: "it runs", outcome: Outcome::Broken(why) }]))
+}
+
+/// Runs the checks, which catch panics and report them, without the panics' own words on standard error.
+fn silently<T>(run: impl FnOnce() -> T) -> T {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let out = run();
+    std::panic::set_hook(hook);
+    out
+}
+
+/// The checks of one plugin.
+fn page(row: &Plugin, report: &Report) -> String {
+    let lines = report.0.iter().map(|check| {
+        let (result, groups, why) = match &check.outcome {
+            Outcome::Held(groups) => ("holds", groups.to_string(), ""),
+            Outcome::NotAsked(why) => ("not asked", String::new(), why.as_str()),
+            Outcome::Broken(why) => ("broken", String::new(), why.as_str()),
+        };
+        vec![check.what.to_string(), result.into(), groups, why.into()]
+    });
+    // A transform's case is a batch of groups.
+    let cases = if row.kind == Kind::Transform { "batches" } else { "groups" };
+    let checks = table(&["check", "result", cases, "why"], lines.collect());
+    let end = match report.broken().count() {
+        0 => "it keeps what it must and what it claims".into(),
+        n => format!("broken: {n} of {} checks", report.0.len()),
+    };
+    format!("{} `{}`\n\n{}\n\n{end}", row.kind, row.name, indent(&checks, 2))
+}
+
+/// Names in backticks.
+fn ticked(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
+}
