@@ -308,7 +308,8 @@ fn gains_are_normalised_before_they_are_summed() {
     batch.add_signal("info_gain", Signal { scope: Scope::Turn, provider: "test".into(), column }).unwrap();
     let got = on_tokens(&plugin("igpo", "gamma = 1.0\nnorm = \"separate\""), &batch, 0);
     let of_samples: Vec<Option<f32>> = got.iter().map(|a| a.map(|a| a * std::f32::consts::FRAC_1_SQRT_2)).collect();
-    near(&of_samples, &[1.4142, 0.7071, -1.4142, -0.7071]);
+    let (both, one) = (std::f32::consts::SQRT_2, std::f32::consts::FRAC_1_SQRT_2);
+    near(&of_samples, &[both, one, -both, -one]);
 }
 
 /// Takes from every reward the mean reward of the others' turns of that index: a baseline that depends on the action.
