@@ -175,7 +175,11 @@ impl Subject<'_> {
     fn ignores_what_was_fed(&self, case: &Case) -> Result<(), String> {
         let before = self.of_log(case.log.clone())?;
         let mut other = with_history(case.log.clone());
-        other.turns.iter_mut().flat_map(|t| &mut t.read).for_each(|token| *token += 100);
+        for turn in &mut other.turns {
+            let sampled = &turn.action.at;
+            let fed = (0u32..).zip(&mut turn.action.tokens).filter(|(at, _)| !sampled.contains(at)).map(|(_, token)| token);
+            turn.read.iter_mut().chain(fed).for_each(|token| *token += 100);
+        }
         same(&case.name, &before, &self.of_log(other)?, 0.0)
     }
 

@@ -139,6 +139,13 @@ pub(crate) fn odd() -> Vec<Case> {
     }
     let mut ends_above = shared.clone();
     ends_above.leaves.push(LeafLog { turn: Some(1), end: cut.clone(), seed: 0 });
+    let mut fed = chains(&[(vec![(2, 0.0), (3, 1.0)], WON), (vec![(2, 0.25), (1, 0.0)], LOST)]);
+    for turn in &mut fed.turns {
+        // A fed token before each that was sampled.
+        turn.action.tokens = turn.action.tokens.iter().flat_map(|token| [1003, *token]).collect();
+        turn.action.at.iter_mut().for_each(|at| *at = 2 * *at + 1);
+        turn.spans.iter_mut().for_each(|span| span.end *= 2);
+    }
     let failed = || End::Failed("made up".into());
     vec![
         case("a group of one", of(&[(&[0.0, 1.0], WON)])),
@@ -154,6 +161,7 @@ pub(crate) fn odd() -> Vec<Case> {
         case("the ends of macro steps", of(&[(&[0.5], End::MacroBoundary), (&[0.0], End::MacroBoundary), (&[1.0], WON)])),
         case("contexts that restart", restart),
         case("shared turns", shared),
+        case("fed tokens between sampled ones", fed),
         case("a path that ends where others go on", ends_above),
         case(
             "a turn without tokens, in the middle and at the end",

@@ -41,7 +41,8 @@ pub struct Observation {
     pub text: String,
     /// How it joins what the agent has read.
     pub context: Context,
-    /// What makes two observations the same one (without history, counters or prompt text): grouping reads it.
+    /// What makes two observations the same one (without history, counters or prompt text): grouping reads it. Where it is
+    /// no text, see [`KeyPart`](crate::key::KeyPart).
     pub key: Vec<u8>,
 }
 

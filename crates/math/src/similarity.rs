@@ -190,6 +190,15 @@ mod tests {
         assert_eq!(similar_clusters(&["abcdefgh", "abcdefXY", "zz"], 0.75), [0, 0, 1]);
     }
 
+    #[test]
+    fn being_alike_is_not_transitive_so_the_order_decides() {
+        // Neighbours have 3 of 4 letters in common, the ends 2.
+        let (left, middle, right) = ("abcd", "bcde", "cdef");
+        assert_eq!((ratio(left, middle), ratio(middle, right), ratio(left, right)), (0.75, 0.75, 0.5));
+        assert_eq!(similar_clusters(&[left, middle, right], 0.75), [0, 0, 1]);
+        assert_eq!(similar_clusters(&[middle, left, right], 0.75), [0, 0, 0]);
+    }
+
     /// The definition, slowly: the longest block anywhere, then left and right of it. Without `autojunk`.
     fn matched(a: &[char], b: &[char]) -> usize {
         let mut best = (0, 0, 0);

@@ -44,8 +44,8 @@ pub(crate) fn of_rollout(batch: &Batch, weights: &BTreeMap<String, f64>, declare
     mean(&mut m, "actor/entropy", sampled().filter_map(|i| batch.sampled.entropy.get(i)).map(f64::from));
     let given = |i: usize| f64::from(u8::from(batch.sampled.logprob.get(i).is_none()));
     mean(&mut m, "rollout/given_rate", sampled().map(given));
-    let comparable = || batch.groups().filter(|g| g.n_trajectories() >= 2);
-    mean(&mut m, "actor/degenerate_group_rate", comparable().map(|g| f64::from(u8::from(degenerate(g)))));
+    let comparable = batch.groups().map(tried_outcomes).filter(|outcomes| outcomes.len() >= 2);
+    mean(&mut m, "actor/degenerate_group_rate", comparable.map(|outcomes| f64::from(u8::from(is_constant(&outcomes)))));
 
     let returns = batch.groups().flat_map(|g| {
         let reward = g.rewards();
@@ -138,8 +138,10 @@ fn paths<'a>(batch: &'a Batch, group: Group<'a>) -> impl Iterator<Item = Path> +
     })
 }
 
-fn degenerate(group: Group<'_>) -> bool {
-    is_constant(&group.outcomes())
+/// Outcomes of the paths that were tried.
+fn tried_outcomes(group: Group<'_>) -> Vec<f64> {
+    let tried = group.trajectories().zip(group.outcomes()).filter(|(path, _)| path.leaf().end != End::Untried);
+    tried.map(|(_, outcome)| outcome).collect()
 }
 
 /// Sets the mean of some numbers; nothing for no numbers.
@@ -210,6 +212,27 @@ mod tests {
         }
         assert_eq!(m.get("rollout/unused_reward"), None);
         assert_eq!(of_rollout(&batch(), &BTreeMap::new(), &[]).get("rollout/unused_reward"), Some(1.0));
+    }
+
+    #[test]
+    fn groups_whose_tried_paths_agree_are_counted() {
+        let group = |rewards: &[f32], untried: usize| {
+            let end = |i| if i < untried { End::Untried } else { End::Terminated { success: true } };
+            GroupLog {
+                turns: rewards.iter().map(|r| turn(None, *r, 1, 1)).collect(),
+                leaves: (0..rewards.len()).map(|i| LeafLog { turn: Some(i), end: end(i), seed: 0 }).collect(),
+                ..GroupLog::default()
+            }
+        };
+        let rate = |groups: Vec<GroupLog>| {
+            let batch = Batch::from_groups(groups, NonFinite::Refuse).unwrap();
+            of_rollout(&batch, &BTreeMap::new(), &[]).get("actor/degenerate_group_rate")
+        };
+        assert_eq!(rate(vec![group(&[1.0; 4], 0)]), Some(1.0));
+        assert_eq!(rate(vec![group(&[1.0; 4], 0), group(&[1.0, 0.0, 0.0, 0.0], 0)]), Some(0.5));
+        assert_eq!(rate(vec![group(&[0.0, 1.0, 1.0], 1)]), Some(1.0));
+        // With one path that was tried there is nothing to compare.
+        assert_eq!(rate(vec![group(&[0.0, 1.0], 1)]), None);
     }
 
     #[test]

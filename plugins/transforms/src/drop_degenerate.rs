@@ -5,10 +5,10 @@
 //!
 //! Yu et al. 2025, DAPO, arXiv 2503.14476, eq. 11 (dynamic sampling: `0 < |{i : correct}| < G`), without its second half,
 //! which samples new groups until the batch is full. Outcomes are compared exactly: rewards that are equal have zero
-//! spread. Edge cases: a group of one has nothing to be compared with and stays; where every group is dropped the update
-//! trains nothing.
+//! spread. Edge cases: a group of one has nothing to be compared with and stays; paths that were not tried have no outcome;
+//! where every group is dropped the update trains nothing.
 
-use ascribe_core::{Batch, Credit, CreditTransform, Metrics, Now, Seeds, plugin};
+use ascribe_core::{Batch, Credit, CreditTransform, End, Metrics, Now, Seeds, plugin};
 use ascribe_math::is_constant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,10 @@ plugin! {
         fn apply(&self, batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {
             let mut dropped = 0;
             for (group, credit) in batch.groups().zip(credit.iter_mut()) {
-                if group.n_trajectories() >= 2 && is_constant(&group.outcomes()) {
+                let paths = group.trajectories().zip(group.outcomes());
+                let tried = paths.filter(|(path, _)| path.leaf().end != End::Untried);
+                let outcomes: Vec<f64> = tried.map(|(_, outcome)| outcome).collect();
+                if outcomes.len() >= 2 && is_constant(&outcomes) {
                     untrain(credit);
                     dropped += 1;
                 }
@@ -50,7 +53,6 @@ mod tests {
     use ascribe_core::batch::NonFinite;
     use ascribe_core::credit::{Bundle, SpanCredit};
     use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
-    use ascribe_core::{Batch, End};
 
     /// A group of one-turn chains of two tokens with these rewards.
     fn group(rewards: &[f32]) -> GroupLog {
@@ -98,6 +100,21 @@ mod tests {
     fn groups_of_one_outcome_are_not_trained() {
         let got = dropped(&[&[1.0, 0.0, 0.0], &[0.0, 0.0], &[1.0, 1.0, 1.0], &[0.1, 0.1 + f32::EPSILON], &[1.0]]);
         assert_eq!(got, (vec![false, true, true, false, false], 2.0));
+    }
+
+    #[test]
+    fn what_was_not_tried_has_no_outcome() {
+        let untried = |rewards: &[f32]| {
+            let mut log = group(rewards);
+            log.leaves[0].end = End::Untried;
+            log
+        };
+        // Without the first: 1, 1 and 1, 0 and 1 alone.
+        let logs = vec![untried(&[0.0, 1.0, 1.0]), untried(&[1.0, 1.0, 0.0]), untried(&[1.0, 1.0])];
+        let batch = Batch::from_groups(logs, NonFinite::Refuse).unwrap();
+        let mut credit: Vec<Credit> = batch.groups().map(|g| Credit::per_turn(vec![1.0; g.n_turns()])).collect();
+        DropDegenerate {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
+        assert_eq!(crate::fixture::gone(&credit), [true, false, false]);
     }
 
     #[test]
