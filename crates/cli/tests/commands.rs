@@ -90,6 +90,18 @@ fn a_setting_without_effect_is_said() {
 }
 
 #[test]
+fn a_horizon_that_vanishes_is_said() {
+    let weak = ["check", "exp.toml", "estimator.return-to-go.gamma=0.5", "estimator.return-to-go.unit=token"];
+    let (code, out, _) = seen(GOOD, &weak);
+    assert_eq!(code, 0);
+    // bugfix: episodes of 5 turns of 8 tokens at most
+    let warning = "warning: at γ = 0.5 the outcome reaches a turn 39 tokens earlier with weight 1.8e-12";
+    assert_eq!(out.matches(warning).count(), 2, "one for each phase in\n{out}");
+    let (_, out, _) = seen(GOOD, &["check", "exp.toml", "estimator=reinforce-plus-plus"]);
+    assert!(!out.contains("warning"), "{out}");
+}
+
+#[test]
 fn a_bad_experiment_is_rejected_with_its_place() {
     let (code, out, err) = seen(&GOOD.replace("learning_rate", "lerning_rate"), &["check", "exp.toml"]);
     assert_eq!((code, out.as_str()), (2, ""));

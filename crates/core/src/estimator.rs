@@ -49,9 +49,9 @@ impl Decay {
     ///
     /// An episode rarely uses all its tokens: with tokens as steps, the warning asks about 200 of them at most.
     pub fn warning(&self, turns: usize, tokens: usize) -> Option<String> {
-        let (steps, unit) = match self.step {
-            Step::Turn => (turns.saturating_sub(1), "turn"),
-            Step::Token => (turns.saturating_mul(tokens).saturating_sub(1).min(200), "token"),
+        let (steps, units) = match self.step {
+            Step::Turn => (turns.saturating_sub(1), "turns"),
+            Step::Token => (turns.saturating_mul(tokens).saturating_sub(1).min(200), "tokens"),
         };
         let weight = self.weight(steps);
         (self.per_step > 0.0 && weight < 0.01).then(|| {
@@ -60,7 +60,7 @@ impl Decay {
                 Step::Token => "early turns learn nothing from it; a step can be a turn (`unit = \"turn\"`)",
             };
             format!(
-                "at {} = {} the outcome reaches a {unit} {steps} {unit}s earlier with weight {weight:.1e}: {rest}",
+                "at {} = {} the outcome reaches a turn {steps} {units} earlier with weight {weight:.1e}: {rest}",
                 self.symbol, self.per_step
             )
         })
@@ -128,7 +128,7 @@ mod tests {
     fn a_horizon_that_vanishes_is_told() {
         let over = |per_step, step| Decay { per_step, step, symbol: "γλ" };
         let told = over(0.95, Step::Token).warning(50, 16).unwrap_or_default();
-        assert!(told.starts_with("at γλ = 0.95 the outcome reaches a token 200 tokens earlier with weight 3.5e-5"), "{told}");
+        assert!(told.starts_with("at γλ = 0.95 the outcome reaches a turn 200 tokens earlier with weight 3.5e-5"), "{told}");
         // 0.95^49 = 0.081
         assert_eq!(over(0.95, Step::Turn).warning(50, 16), None);
         assert_eq!(over(1.0, Step::Token).warning(1000, 1000), None);
