@@ -156,7 +156,8 @@ fn with_keys(of: &PresetOf) -> String {
 /// A module's documentation without what marks it in the source.
 pub(crate) fn prose(doc: &str) -> String {
     let plain = |line: &str| line.strip_prefix("//!").map_or(line, |rest| rest.strip_prefix(' ').unwrap_or(rest)).to_string();
-    doc.lines().map(plain).collect::<Vec<_>>().join("\n")
+    // Links between items mean nothing outside the generated documentation.
+    doc.lines().map(plain).collect::<Vec<_>>().join("\n").replace("[`", "`").replace("`]", "`")
 }
 
 /// The example as it stands in a file.

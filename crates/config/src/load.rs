@@ -187,7 +187,7 @@ fn check_uses(stack: &mut Stack) {
 }
 
 /// What the environment and the command line changed.
-fn changes(applied: &[Applied], files: &Value, stacked: &[Stacked], checked: &[Checked], has_phases: bool) -> Vec<Change> {
+fn changes(all: &[Applied], files: &Value, stacked: &[Stacked], checked: &[Checked], has_phases: bool) -> Vec<Change> {
     let change = |applied: &Applied| {
         let own = match &applied.path[..] {
             [phase, i, _, ..] if has_phases && phase == "phase" => i.parse::<usize>().ok().filter(|i| *i < stacked.len()),
@@ -201,7 +201,14 @@ fn changes(applied: &[Applied], files: &Value, stacked: &[Stacked], checked: &[C
             }
             None => ((0..stacked.len()).collect(), &applied.path, applied.path.clone()),
         };
-        let says_so = |i: &usize| stacked[*i].stack.at.get(path).is_some_and(|o| o.source == applied.place.source);
+        let from = |i: usize, path: &[String], by: &Applied| {
+            stacked[i].stack.at.get(path).is_some_and(|origin| origin.source == by.place.source)
+        };
+        // What goes on below it says the same: `estimator=gigpo`, then `estimator.gigpo.gamma=0.9`.
+        let below = |i: usize| {
+            all.iter().any(|b| b.path.len() > applied.path.len() && b.path.starts_with(&applied.path) && from(i, &b.path, b))
+        };
+        let says_so = |i: &usize| from(*i, path, applied) || below(*i);
         let in_effect: Vec<usize> = asked.into_iter().filter(says_so).collect();
         let before = get(files, &applied.path).or_else(|| get(files, path)).cloned();
         Change {
@@ -212,5 +219,5 @@ fn changes(applied: &[Applied], files: &Value, stacked: &[Stacked], checked: &[C
             phases: in_effect.into_iter().map(|i| stacked[i].name.clone()).collect(),
         }
     };
-    applied.iter().filter(|a| a.path[0] != "grid").map(change).collect()
+    all.iter().filter(|a| a.path[0] != "grid").map(change).collect()
 }

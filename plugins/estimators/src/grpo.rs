@@ -95,14 +95,14 @@ preset! {
     Estimator "reinforce-plus-plus-baseline" is "grpo", Grpo as ReinforcePlusPlusBaseline { std: false, mode: "official" }
     summary: "REINFORCE++ with a baseline: outcomes centred on their group; `whiten` after it scales them over the batch.",
     source: "Hu et al. 2025, REINFORCE++, arXiv 2501.03262; verl compute_reinforce_plus_plus_baseline_outcome_advantage",
-    when: "With `[[transform]] whiten = {}`, which is its second half: one scale for the batch, so that groups that nearly agree are not blown up.",
+    when: "With `transform = [\"whiten\"]`, which is its second half: one scale for the batch, so that groups that nearly agree are not blown up.",
 }
 
 preset! {
     Estimator "gpg" is "grpo", Grpo as Gpg { std: false, mode: "official" }
     summary: "Group policy gradient: outcomes centred on their group; the transform `gpg` after it makes up for groups without signal.",
     source: "Chu et al. 2025, GPG, arXiv 2504.02546; verl compute_gpg_outcome_advantage",
-    when: "With `[[transform]] gpg = {}`, which is its second half, and many outcomes of 0.",
+    when: "With `transform = [\"gpg\"]`, which is its second half, and many outcomes of 0.",
 }
 
 #[cfg(test)]

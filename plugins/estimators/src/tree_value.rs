@@ -353,7 +353,7 @@ preset! {
     }
     summary: "TreePO: an outcome against the mean of every subtree it lies in.",
     source: "Li et al. 2025, TreePO, arXiv 2508.17445; multimodal-art-projection/TreePO",
-    when: "With trees of fixed-length segments, and `[[transform]] whiten = {}` after it, as its authors do.",
+    when: "With trees of fixed-length segments, and `transform = [\"whiten\"]` after it, as its authors do.",
 }
 
 preset! {
