@@ -11,7 +11,7 @@ const EXPERIMENT: &str = r#"
 environment.token-tree = { tasks = 4, depth = 3, branches = 3, rewards = "dense", states = "sums" }
 objective = "reinforce"
 policy.actor = "tabular"
-rollout.independent = { groups = 4, group_size = 4 }
+rollout.independent = { groups = 4, group_size = 4, decode = "admissible" }
 update = { learning_rate = 0.1 }
 checkpoint = { every = 1 }
 "#;
@@ -63,6 +63,10 @@ fn trains(name: &str, tables: &str) -> bool {
     run(&stopped, "updates=4");
     let (a, b) = (metrics(&whole).expect("metrics"), metrics(&stopped).expect("metrics"));
     assert_eq!(a.lines().count(), 4, "`{name}`");
+    // Episodes earn something, and not all the same: there was something to learn from.
+    let first: serde_json::Value = serde_json::from_str(a.lines().next().unwrap_or_default()).expect("a line of JSON");
+    let score = |end: &str| first[format!("critic/score/{end}")].as_f64().expect("a number");
+    assert!(score("max") > score("min"), "`{name}`: {first}");
     assert_eq!(a, b, "`{name}`: resumed, it goes another way");
     true
 }
