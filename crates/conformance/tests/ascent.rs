@@ -1,16 +1,21 @@
 //! Estimators that claim it point uphill: on a tree whose gradient is known exactly, the mean update has a positive inner
 //! product with it. The control `random` has none.
 
+mod example;
+mod token_tree;
+
 use ascribe_core::batch::NonFinite;
 use ascribe_core::environment::{Place, TRAIN, TaskId};
 use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
 use ascribe_core::mdp::{ActionTable, Solution, softmax, solve};
 use ascribe_core::registry::{Kind, plugins};
 use ascribe_core::{
-    AdvantageEstimator, Batch, BuildContext, Column, Credit, CreditTransform, Draw, End, FiniteMdp, Law, Need, Now, Oracle,
-    Scope, Seeds, Signal, Slot, TaskSet, TaskSetConfig, credit,
+    AdvantageEstimator, Batch, Column, Credit, CreditTransform, Draw, End, FiniteMdp, Law, Need, Now, Oracle, Scope, Seeds,
+    Signal, Slot, credit,
 };
-use serde::de::DeserializeOwned;
+
+use example::plugin;
+use token_tree::tree;
 
 // The plugin crates are linked.
 use {ascribe_environments as _, ascribe_estimators as _, ascribe_transforms as _};
@@ -21,25 +26,7 @@ const BATCHES: u32 = 400;
 const GROUPS: u32 = 2;
 const PATHS: usize = 8;
 
-fn plugin<T: DeserializeOwned>(name: &str, body: &str) -> T {
-    let body: toml::Table = toml::from_str(body).unwrap_or_else(|e| panic!("`{name}`: {e}"));
-    let slot = toml::Table::from_iter([(name.to_string(), toml::Value::Table(body))]);
-    T::deserialize(toml::Value::Table(slot)).unwrap_or_else(|e| panic!("`{name}`: {e}"))
-}
-
-fn tree() -> Box<dyn TaskSet> {
-    let body = "tasks = 1\ndepth = 3\nbranches = 3\nrewards = \"sparse\"\nstates = \"sums\"";
-    let config: Slot<dyn TaskSetConfig> = plugin("token-tree", body);
-    let context = BuildContext {
-        seeds: Seeds(0),
-        device: "cpu",
-        threads: 1,
-        environment: None,
-        nodes: std::collections::BTreeSet::new(),
-        base: ".".into(),
-    };
-    config.build(&context).unwrap_or_else(|e| panic!("{e}"))
-}
+const TREE: &str = "tasks = 1\ndepth = 3\nbranches = 3\nrewards = \"sparse\"\nstates = \"sums\"";
 
 /// A policy on a process whose answers are known.
 struct Truth<'a> {
@@ -197,7 +184,7 @@ fn along(truth: &Truth<'_>, estimator: &dyn AdvantageEstimator, transform: Optio
 
 #[test]
 fn the_mean_update_of_those_that_claim_it_points_uphill() {
-    let tasks = tree();
+    let tasks = tree(TREE);
     let truth = Truth::of(tasks.oracle(&TaskId { split: TRAIN.into(), index: 0 }).expect("an oracle"));
     let mut short = Vec::new();
     let mut asked = 0;
@@ -219,7 +206,7 @@ fn the_mean_update_of_those_that_claim_it_points_uphill() {
 
 #[test]
 fn the_control_does_not_point_uphill() {
-    let tasks = tree();
+    let tasks = tree(TREE);
     let truth = Truth::of(tasks.oracle(&TaskId { split: TRAIN.into(), index: 0 }).expect("an oracle"));
     let grpo: Slot<dyn AdvantageEstimator> = plugin("grpo", "");
     let random: Slot<dyn CreditTransform> = plugin("random", "");

@@ -1,18 +1,15 @@
 //! Every estimator and transform of the catalogue, from its own example.
 
+mod example;
+
 use ascribe_conformance::{Outcome, Report};
 use ascribe_core::registry::{Kind, plugins};
 use ascribe_core::{AdvantageEstimator, CreditTransform, Slot};
-use serde::de::DeserializeOwned;
+
+use example::plugin;
 
 // The plugin crates are linked.
 use {ascribe_estimators as _, ascribe_transforms as _};
-
-fn example<T: DeserializeOwned>(name: &str, body: &str) -> T {
-    let body: toml::Table = toml::from_str(body).unwrap_or_else(|e| panic!("`{name}`: its example is no TOML: {e}"));
-    let slot = toml::Table::from_iter([(name.to_string(), toml::Value::Table(body))]);
-    T::deserialize(toml::Value::Table(slot)).unwrap_or_else(|e| panic!("`{name}`: its example is refused: {e}"))
-}
 
 fn broken(name: &str, report: &Report, out: &mut Vec<String>) {
     out.extend(report.broken().map(|(what, why)| format!("`{name}`: {what}: {why}")));
@@ -26,7 +23,7 @@ fn estimators_keep_what_all_must_and_what_they_claim() {
     let rows = plugins(Kind::Estimator);
     assert!(rows.len() > 15, "the catalogue is linked");
     for row in rows {
-        let estimator: Slot<dyn AdvantageEstimator> = example(row.name, row.example);
+        let estimator: Slot<dyn AdvantageEstimator> = plugin(row.name, row.example);
         broken(row.name, &ascribe_conformance::estimator(&*estimator), &mut out);
     }
     assert!(out.is_empty(), "{}", out.join("\n"));
@@ -36,7 +33,7 @@ fn estimators_keep_what_all_must_and_what_they_claim() {
 fn transforms_keep_what_all_must() {
     let mut out = Vec::new();
     for row in plugins(Kind::Transform) {
-        let transform: Slot<dyn CreditTransform> = example(row.name, row.example);
+        let transform: Slot<dyn CreditTransform> = plugin(row.name, row.example);
         broken(row.name, &ascribe_conformance::transform(&*transform), &mut out);
     }
     assert!(out.is_empty(), "{}", out.join("\n"));

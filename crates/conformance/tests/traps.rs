@@ -1,5 +1,8 @@
 //! Faults that this field has made in public, each as a small case with its right outcome.
 
+mod example;
+mod token_tree;
+
 use std::collections::BTreeMap;
 
 use ascribe_core::batch::NonFinite;
@@ -9,23 +12,19 @@ use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
 use ascribe_core::registry::{Kind, Plugin, plugins};
 use ascribe_core::rows::column::{ADVANTAGE, BEHAVIOR_LOGPROB};
 use ascribe_core::{
-    AdvantageEstimator, Batch, BuildContext, Column, Credit, CreditTransform, Draw, End, EstimateError, Group, Need, Now, RowSet,
-    Scope, Seeds, Signal, Slot, TaskSetConfig,
+    AdvantageEstimator, Batch, Column, Credit, CreditTransform, Draw, End, EstimateError, Group, Need, Now, RowSet, Scope, Seeds,
+    Signal, Slot,
 };
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use example::plugin;
+use token_tree::tree;
 
 // The plugin crates are linked.
 use {ascribe_environments as _, ascribe_estimators as _, ascribe_transforms as _};
 
 const WON: End = End::Terminated { success: true };
 const LOST: End = End::Terminated { success: false };
-
-fn plugin<T: DeserializeOwned>(name: &str, body: &str) -> T {
-    let body: toml::Table = toml::from_str(body).unwrap_or_else(|e| panic!("`{name}`: {e}"));
-    let slot = toml::Table::from_iter([(name.to_string(), toml::Value::Table(body))]);
-    T::deserialize(toml::Value::Table(slot)).unwrap_or_else(|e| panic!("`{name}`: {e}"))
-}
 
 type Estimator = Slot<dyn AdvantageEstimator>;
 
@@ -343,16 +342,7 @@ impl AdvantageEstimator for PerTurnIndex {
 fn update_of_going_on(estimator: &dyn AdvantageEstimator) -> (f64, f64) {
     const STOPS: usize = 0;
     let body = "tasks = 1\ndepth = 2\nbranches = 2\nrewards = \"stop-or-continue\"\nstates = \"prefixes\"";
-    let config: Slot<dyn TaskSetConfig> = plugin("token-tree", body);
-    let context = BuildContext {
-        seeds: Seeds(0),
-        device: "cpu",
-        threads: 1,
-        environment: None,
-        nodes: std::collections::BTreeSet::new(),
-        base: ".".into(),
-    };
-    let tasks = config.build(&context).unwrap_or_else(|e| panic!("{e}"));
+    let tasks = tree(body);
     let process = tasks.oracle(&TaskId { split: TRAIN.into(), index: 0 }).expect("an oracle").process();
     let mut updates = Vec::new();
     for update in 0..400 {

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use ascribe_core::key::KeyId;
 use ascribe_core::log::Validity;
 use ascribe_core::range::{Finite, NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::standardise;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::graph::{comparison, last_end, mean_over_paths, standardise_leaving, standardise_turns, states_after};
 use crate::outcome::{Over, verl_epsilon, yes};
 use crate::paths::{advantages_of_tried, outcomes_of_tried};
+use crate::steps;
 use crate::values::credit_of_tried;
 
 /// `[estimator.g2po]`
@@ -89,7 +90,7 @@ plugin! {
         }
 
         fn decay(&self) -> Option<Decay> {
-            Some(Decay { per_step: *self.gamma, step: Step::Turn, symbol: "γ" })
+            steps::decay(self.gamma)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

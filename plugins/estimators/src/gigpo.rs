@@ -19,14 +19,14 @@
 //! counters instead, where you can.
 
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, Measure, Singleton, Standardise, clusters, moments_by, similar_clusters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::grpo::Grpo;
 use crate::outcome::{Mode, Over, nothing, one, verl_epsilon, yes};
-use crate::steps::Steps;
+use crate::steps::{self, Steps};
 
 /// A ratio strictly between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -90,13 +90,11 @@ plugin! {
         }
 
         fn laws(&self) -> Vec<Law> {
-            let scale = if self.std { Law::ScaleFree } else { Law::Scale };
-            let scales = (*self.invalid_penalty == 0.0).then_some(scale);
-            scales.into_iter().chain([Law::Ascent]).collect()
+            steps::laws(self.std, self.invalid_penalty)
         }
 
         fn decay(&self) -> Option<Decay> {
-            Some(Decay { per_step: *self.gamma, step: Step::Turn, symbol: "γ" })
+            steps::decay(self.gamma)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

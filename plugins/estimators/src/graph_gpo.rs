@@ -6,7 +6,7 @@
 //! cancels.
 //!
 //! "Beyond Trajectory-Level Attribution: Graph-based Credit Assignment for Agentic Reinforcement Learning" (GraphGPO), 2026,
-//! arXiv 2605.26684; a reading of the paper. It does not say ω, β_G or β_E. Reductions: `graph_weight = 0` is `grpo`.
+//! arXiv 2605.26684; a reading of the paper, as the authors' code was not to be had. It does not say ω, β_G or β_E. Reductions: `graph_weight = 0` is `grpo`.
 //!
 //! Edge cases: a state that is left once has `A^G = 0`. Without a success in the group every state is equally far, and
 //! `A^G` is exactly 0. Success is the environment's word; a path that a limit cut ends in an ordinary state, from which

@@ -16,14 +16,14 @@
 //! The paper weighs the level of k observations by `k^α`, the code by `(k + 1)^α`, as here.
 
 use ascribe_core::range::{AtLeast, NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, Measure, Moments, Singleton, Standardise, clusters, moments_by};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::grpo::Grpo;
 use crate::outcome::{Mode, Over, nothing, one, verl_epsilon, yes};
-use crate::steps::Steps;
+use crate::steps::{self, Steps};
 
 /// `[estimator.hgpo]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -70,13 +70,11 @@ plugin! {
         }
 
         fn laws(&self) -> Vec<Law> {
-            let scale = if self.std { Law::ScaleFree } else { Law::Scale };
-            let scales = (*self.invalid_penalty == 0.0).then_some(scale);
-            scales.into_iter().chain([Law::Ascent]).collect()
+            steps::laws(self.std, self.invalid_penalty)
         }
 
         fn decay(&self) -> Option<Decay> {
-            Some(Decay { per_step: *self.gamma, step: Step::Turn, symbol: "γ" })
+            steps::decay(self.gamma)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

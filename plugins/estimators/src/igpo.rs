@@ -22,13 +22,14 @@
 //! stands in the same column of the padded rows. That baseline depends on how long the siblings speak.
 
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, Decay, End, EstimateError, Group, Need, Now, Scope, Step, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, Decay, End, EstimateError, Group, Need, Now, Scope, plugin};
 use ascribe_math::{Deviation, centre_columns, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::{verl_epsilon, yes};
 use crate::paths::outcome_at_end;
+use crate::steps;
 use crate::values::credit_of_tried;
 
 /// The column of gains.
@@ -104,7 +105,7 @@ plugin! {
         }
 
         fn decay(&self) -> Option<Decay> {
-            Some(Decay { per_step: *self.gamma, step: Step::Turn, symbol: "γ" })
+            steps::decay(self.gamma)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

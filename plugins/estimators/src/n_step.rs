@@ -5,6 +5,7 @@
 //!
 //! Sutton and Barto 2018, eq. 7.1. Reductions: `n = 1` is `td`; `n` at least the number of turns is the return minus the
 //! value, `gae` with `λ = 1`. Edge cases: a path that was not tried gives its turns no future beyond the last one that was.
+//! No official code exists.
 
 use ascribe_core::range::{AtLeast, Unit};
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};

@@ -3,7 +3,8 @@
 //! `A_t = Σ_{u ≥ t} r_u − b`, `b` the return of one greedy episode of the group's task.
 //!
 //! Li et al. 2023, "ReMax", arXiv 2310.10505, alg. 1; verl `compute_remax_outcome_advantage`. The baseline is the column
-//! `value` at the start, which a critic fills: `monte-carlo` with one greedy continuation gives ReMax's own.
+//! `value` at the start, which a critic fills: the return of one greedy continuation from the
+//! start is ReMax's own. verl subtracts it from returns over tokens (`unit = "token"`), with the same numbers.
 //! Reductions: with rewards at the end alone, every turn gets the outcome minus the baseline; with the mean of the others as
 //! baseline that is `rloo`. Edge cases: the future after any end is worth 0; a turn that was not tried is not trained.
 

@@ -2,7 +2,20 @@
 
 use ascribe_core::batch::Trajectory;
 use ascribe_core::log::Validity;
-use ascribe_core::{Credit, End, Group};
+use ascribe_core::range::{NonNegative, Unit};
+use ascribe_core::{Credit, Decay, End, Group, Law, Step};
+
+/// What a method on steps claims: a penalty in units of reward is not scaled with the rewards.
+pub(crate) fn laws(std: bool, invalid_penalty: NonNegative) -> Vec<Law> {
+    let scale = if std { Law::ScaleFree } else { Law::Scale };
+    let scales = (*invalid_penalty == 0.0).then_some(scale);
+    scales.into_iter().chain([Law::Ascent]).collect()
+}
+
+/// How the outcome fades in discounted returns over turns.
+pub(crate) fn decay(gamma: Unit) -> Option<Decay> {
+    Some(Decay { per_step: *gamma, step: Step::Turn, symbol: "γ" })
+}
 
 /// The turns of one group that have an outcome, as columns. Turns whose every path is untried have none and are left out.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -30,7 +30,7 @@ plugin! {
     Estimator "value-difference" {
         summary: "What a turn changed in the estimated value of the state; values may have gaps.",
         source: "Kazemnejad et al. 2024, VinePPO, arXiv 2410.01679; McGill-NLP/VinePPO",
-        when: "With values from continuations played out (a `monte-carlo` critic), also of some states only. With a trained value head `gae` is better: it averages the head's bias out.",
+        when: "With values from continuations played out, also of some states only. With a trained value head `gae` is better: it averages the head's bias out.",
         example: "",
         module: "value_difference.rs",
     }
@@ -80,7 +80,7 @@ preset! {
     Estimator "vine" is "value-difference", ValueDifference as Vine {}
     summary: "VinePPO's estimator: what a turn changed in the value that continuations found.",
     source: "Kazemnejad et al. 2024, VinePPO, arXiv 2410.01679; McGill-NLP/VinePPO",
-    when: "With a `monte-carlo` critic. It is `value-difference` by its best-known name.",
+    when: "With values from continuations played out. It is `value-difference` by its best-known name.",
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use ascribe_core::{Need, Now, Objective, Rows, Totals, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ratio::{AboveOne, Clip, Surrogate, Token, ratio, surrogate, tokens};
+use crate::ratio::{AboveOne, Clip, Surrogate, Tally, Token, ratio, surrogate, tokens};
 
 /// `[objective.gspo]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -113,25 +113,16 @@ plugin! {
         }
 
         fn gradients(&self, rows: &Rows<'_>, out: &Columns, totals: &Totals, _now: &Now, grad: &mut Columns) -> Sums {
-            let (mut loss, mut clipped, mut dual, mut kl, mut n) = (0.0, 0.0, 0.0, 0.0, 0.0);
+            let mut tally = Tally::default();
             for unit in self.units(rows, out, totals) {
                 let surrogates = self.unit(&unit);
                 let slope: f64 = unit.iter().zip(&surrogates).map(|(t, s)| t.scale * s.slope).sum();
                 for (t, s) in unit.iter().zip(&surrogates) {
                     grad.logprob_mut()[t.at] += (slope / unit.len() as f64) as f32;
-                    loss += t.weight * s.loss;
-                    clipped += f64::from(u8::from(s.clipped));
-                    dual += f64::from(u8::from(s.dual_clipped));
-                    kl -= t.difference();
-                    n += 1.0;
+                    tally.add(t.weight, *s, t.difference());
                 }
             }
-            let mut sums = Sums::default();
-            sums.add("actor/pg_loss", loss, n);
-            sums.add("actor/pg_clipfrac", clipped, n);
-            sums.add("actor/pg_clipfrac_lower", dual, n);
-            sums.add("actor/ppo_kl", kl, n);
-            sums
+            tally.sums()
         }
     }
 }

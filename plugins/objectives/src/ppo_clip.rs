@@ -14,7 +14,7 @@ use ascribe_core::{Need, Now, Objective, Rows, Totals, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ratio::{AboveOne, Clip, Surrogate, surrogate};
+use crate::ratio::{AboveOne, Clip, Surrogate, Tally, surrogate};
 
 /// `[objective.ppo-clip]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -70,7 +70,7 @@ plugin! {
         }
 
         fn gradients(&self, rows: &Rows<'_>, out: &Columns, totals: &Totals, _now: &Now, grad: &mut Columns) -> Sums {
-            let (mut loss, mut clipped, mut dual, mut kl, mut n) = (0.0, 0.0, 0.0, 0.0, 0.0);
+            let mut tally = Tally::default();
             for row in rows.iter() {
                 let factor = self.aggregation.factor(row.packed.len(), totals);
                 let (old, advantage, weight) = (row.old_logprob(), row.advantage(), row.weight());
@@ -78,19 +78,10 @@ plugin! {
                     let token = self.token(out.logprob()[i], old[k], f64::from(advantage[k]));
                     let w = f64::from(weight[k]);
                     grad.logprob_mut()[i] += (factor * w * token.slope) as f32;
-                    loss += w * token.loss;
-                    clipped += f64::from(u8::from(token.clipped));
-                    dual += f64::from(u8::from(token.dual_clipped));
-                    kl += f64::from(old[k]) - f64::from(out.logprob()[i]);
-                    n += 1.0;
+                    tally.add(w, token, f64::from(out.logprob()[i]) - f64::from(old[k]));
                 }
             }
-            let mut sums = Sums::default();
-            sums.add("actor/pg_loss", loss, n);
-            sums.add("actor/pg_clipfrac", clipped, n);
-            sums.add("actor/pg_clipfrac_lower", dual, n);
-            sums.add("actor/ppo_kl", kl, n);
-            sums
+            tally.sums()
         }
     }
 }

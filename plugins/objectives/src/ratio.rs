@@ -1,6 +1,6 @@
 //! The importance ratio and the clipped surrogate, which several objectives share.
 
-use ascribe_core::objective::{Aggregation, Columns};
+use ascribe_core::objective::{Aggregation, Columns, Sums};
 use ascribe_core::{Rows, Totals};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -118,6 +118,39 @@ pub(crate) fn tokens(rows: &Rows<'_>, out: &Columns, totals: &Totals, aggregatio
         }));
     }
     tokens
+}
+
+/// What clipped surrogates say of a batch, by verl's names.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    loss: f64,
+    clipped: f64,
+    dual_clipped: f64,
+    kl: f64,
+    n: f64,
+}
+impl Tally {
+    /// Counts a token.
+    ///
+    /// * `weight`: its loss weight
+    /// * `difference`: `log π − log π_old`
+    pub fn add(&mut self, weight: f64, surrogate: Surrogate, difference: f64) {
+        self.loss += weight * surrogate.loss;
+        self.clipped += f64::from(u8::from(surrogate.clipped));
+        self.dual_clipped += f64::from(u8::from(surrogate.dual_clipped));
+        self.kl -= difference;
+        self.n += 1.0;
+    }
+
+    /// The statistics.
+    pub fn sums(self) -> Sums {
+        let mut sums = Sums::default();
+        sums.add("actor/pg_loss", self.loss, self.n);
+        sums.add("actor/pg_clipfrac", self.clipped, self.n);
+        sums.add("actor/pg_clipfrac_lower", self.dual_clipped, self.n);
+        sums.add("actor/ppo_kl", self.kl, self.n);
+        sums
+    }
 }
 
 #[cfg(test)]
