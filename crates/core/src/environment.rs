@@ -146,6 +146,10 @@ pub trait Environment: Send + Sync {
         Err(RestoreError::Unsupported)
     }
 
+    /// Gives the rest of the episode other random numbers: continuations of one snapshot then meet chance of their own. The
+    /// state stays as it is. An environment that draws nothing after its start has nothing to do.
+    fn reseed(&mut self, _seed: u64) {}
+
     /// Actions that are possible, as text without the stop token, sorted; `None` where it does not say.
     fn admissible(&self) -> Option<Vec<String>> {
         None

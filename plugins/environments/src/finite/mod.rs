@@ -3,7 +3,7 @@
 //! What is none of the actions changes nothing, but the turn counts. Chance is the episode's own and counter-based: turn `t`
 //! of an episode opened with seed `s` draws the number keyed by `(s, t)`, whatever was drawn before. Snapshots hold both.
 //! Episodes of one seed, and continuations of one snapshot, therefore meet the same chance where they do the same: noise that
-//! they share, on which no choice of theirs depends.
+//! they share, on which no choice of theirs depends. `reseed` gives what follows chance of its own.
 //!
 //! The horizon makes values depend on the turn, so a state key holds the turn: a table of logits by state key is one by turn
 //! and state. Observations show the state alone.
@@ -191,6 +191,10 @@ impl Environment for Episode {
         verify_restored(&snapshot.observation, shown.ok_or_else(|| damaged("this task has no such state"))?)?;
         self.at = at;
         Ok(())
+    }
+
+    fn reseed(&mut self, seed: u64) {
+        self.at.seed = seed;
     }
 
     fn admissible(&self) -> Option<Vec<String>> {

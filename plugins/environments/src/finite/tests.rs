@@ -325,6 +325,29 @@ fn live_transitions_are_as_frequent_as_the_table_says() {
 }
 
 #[test]
+fn other_seeds_bring_other_chance_after_the_same_snapshot() {
+    let set = repair(12, 0.0);
+    let mut episode = set.open(&first(), 3).unwrap();
+    say(&mut *episode, "read");
+    let saved = episode.snapshot().unwrap();
+    let mut after = |seed: Option<u64>| {
+        episode.restore(&saved).unwrap();
+        if let Some(seed) = seed {
+            let before = (episode.state_key(), episode.observe());
+            episode.reseed(seed);
+            assert_eq!((episode.state_key(), episode.observe()), before);
+        }
+        say(&mut *episode, "edit");
+        episode.observe().text
+    };
+    assert_eq!(after(None), after(None));
+    let right = (0..400).filter(|seed| after(Some(*seed)) == "right").count();
+    // p = 0.5: five standard deviations are 50
+    assert!((150..250).contains(&right), "{right}");
+    assert_eq!(after(Some(7)), after(Some(7)));
+}
+
+#[test]
 fn what_is_done_stays_done() {
     let set = repair(40, 0.05);
     let mut episode = set.open(&first(), 0).unwrap();
