@@ -32,8 +32,9 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn dependencies_run_one_way() {
-    const PLUGINS: [&str; 7] = [
+    const PLUGINS: [&str; 8] = [
         "ascribe-alfworld",
+        "ascribe-critics",
         "ascribe-environments",
         "ascribe-estimators",
         "ascribe-objectives",
@@ -78,7 +79,7 @@ fn dependencies_run_one_way() {
 #[test]
 fn estimators_know_no_tensors() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    for package in ["ascribe-estimators", "ascribe-transforms", "ascribe-objectives", "ascribe-core"] {
+    for package in ["ascribe-critics", "ascribe-estimators", "ascribe-transforms", "ascribe-objectives", "ascribe-core"] {
         let out = Command::new(&cargo)
             .args(["tree", "-p", package, "--edges", "normal", "--prefix", "none", "--offline"])
             .current_dir(root())

@@ -8,7 +8,7 @@ use ascribe_core::environment::{ActionText, Capabilities, EnvironmentError, Obse
 use ascribe_core::ledger::Ledger;
 use ascribe_core::log::{Action, Context, End};
 use ascribe_core::objective::{DiffColumn, Sums};
-use ascribe_core::play::{Decode, Keep, Play};
+use ascribe_core::play::{Decode, Keep, Play, Start};
 use ascribe_core::policy::{Continuation, HeadSpec, OptimStep, Part, PolicyError, ScoreRequest, Scored, Session, StepReport};
 use ascribe_core::registry::{Kind, plugins};
 use ascribe_core::tokenizer::Tokenizer;
@@ -156,7 +156,8 @@ fn policy(about: &Capabilities) -> Box<dyn Policy> {
 
 /// Plays every way there is, with privileged text kept, and gives the batches.
 fn batches(tasks: &dyn TaskSet, policy: &mut dyn Policy) -> Vec<Batch> {
-    let ids: Vec<TaskId> = (0..tasks.len(TRAIN).min(2) as u32).map(|index| TaskId { split: TRAIN.into(), index }).collect();
+    let task = |index| TaskId { split: TRAIN.into(), index };
+    let starts: Vec<Start> = (0..tasks.len(TRAIN).min(2) as u32).map(task).map(Start::of).collect();
     let provides = &tasks.capabilities().provides;
     let mut out = Vec::new();
     for decode in [Decode::Free, Decode::Admissible] {
@@ -165,11 +166,12 @@ fn batches(tasks: &dyn TaskSet, policy: &mut dyn Policy) -> Vec<Batch> {
         }
         let play = Play {
             agent: "actor",
-            tasks: &ids,
+            starts: &starts,
             members: 2,
             temperature: 1.0,
             decode,
             keep: Keep { privileged: true, snapshots: false },
+            patience: None,
             stream: "leak",
             update: 0,
             seeds: Seeds(0),

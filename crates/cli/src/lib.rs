@@ -14,6 +14,7 @@
 
 // A crate that is linked but never named is dropped by the linker, and its plugins with it.
 use ascribe_alfworld as _;
+use ascribe_critics as _;
 use ascribe_environments as _;
 use ascribe_estimators as _;
 use ascribe_objectives as _;

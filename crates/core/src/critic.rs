@@ -22,12 +22,48 @@ pub struct Lesson {
     /// The rows.
     pub rows: Arc<RowSet>,
     /// What to descend.
-    pub objective: Box<dyn Objective>,
+    pub objective: Arc<dyn Objective>,
     /// Factor on its coefficients.
     pub scale: f64,
 }
 
-/// What judges.
+/// A critic and its name in TOML.
+pub struct NamedCritic {
+    /// Its name.
+    pub name: String,
+    /// The critic.
+    pub critic: Box<dyn Critic>,
+}
+
+/// Why a critic failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("critic `{name}` failed: {reason}")]
+pub struct CriticError {
+    /// Its name in TOML.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl NamedCritic {
+    /// Attaches the columns that it computes; only those that it declared.
+    ///
+    /// # Errors
+    /// If it fails, computes what it did not declare, or what the batch refuses.
+    pub fn judge(&mut self, batch: &mut Batch, acting: &mut Acting<'_>) -> Result<(), CriticError> {
+        let failed = |reason: String| CriticError { name: self.name.clone(), reason };
+        let declared = self.critic.provides();
+        for (name, signal) in self.critic.judge(batch, acting).map_err(|e| failed(e.to_string()))? {
+            if !declared.contains(&(name.clone(), signal.scope)) {
+                return Err(failed(format!("it computed `{name}`, which it did not declare")));
+            }
+            batch.add_signal(&name, signal).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What judges. What there is to tell of its work it puts into [`Acting::metrics`], under `critic/NAME/`.
 pub trait Critic: Send {
     /// Columns it computes.
     fn provides(&self) -> Vec<(String, Scope)>;
@@ -84,5 +120,10 @@ pub trait CriticConfig: fmt::Debug + Send + Sync {
 
     /// What it provides.
     fn provides(&self) -> Vec<Provide>;
+
+    /// Words that it reads or writes and that no environment knows: policies with a vocabulary of words learn them too.
+    fn words(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 slot_schema!(CriticConfig => "critic");

@@ -7,6 +7,7 @@ use crate::environment::TaskSetConfig;
 use crate::experiment::{Experiment, Old};
 use crate::need::{Need, Provide, covers};
 use crate::objective::DiffColumn;
+use crate::play::Keep;
 use crate::registry::{Kind, plugins};
 use crate::rollout::RolloutConfig;
 use crate::signal::Scope;
@@ -61,6 +62,13 @@ pub fn required(experiment: &Experiment, table: &toml::Table) -> Vec<Required> {
     add(slot(table, &["objective"]), experiment.objective.needs());
     add(slot(table, &["objective"]), experiment.objective.columns().into_iter().map(Need::Differentiable).collect());
     required
+}
+
+/// What a phase's plugins want kept of every turn.
+pub fn keep(experiment: &Experiment) -> Keep {
+    let required = required(experiment, &toml::Table::new());
+    let needed = |need: Need| required.iter().any(|r| r.need == need);
+    Keep { privileged: needed(Need::Privileged), snapshots: needed(Need::ExactSnapshot) }
 }
 
 /// The keys of those that cover a need; none if nothing does.

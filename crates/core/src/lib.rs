@@ -51,7 +51,7 @@ pub use serde_json;
 pub use batch::{Batch, Group, States, Trajectory};
 pub use build::{BuildContext, BuildError};
 pub use credit::Credit;
-pub use critic::{Critic, CriticConfig};
+pub use critic::{Critic, CriticConfig, NamedCritic};
 pub use environment::{Environment, Oracle, TaskSet, TaskSetConfig};
 pub use estimator::{AdvantageEstimator, Decay, EstimateError, Law, Step};
 pub use experiment::Experiment;

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::batch::{Batch, NonFinite, RecordError};
 use crate::build::{BuildContext, BuildError};
+use crate::critic::{CriticError, NamedCritic};
 use crate::environment::{EnvironmentError, TaskSet};
 use crate::ledger::Ledger;
 use crate::log::GroupLog;
+use crate::metrics::Metrics;
 use crate::need::{Need, Provide};
 use crate::now::Now;
-use crate::play::Decode;
+use crate::play::{Decode, Keep, Start};
 use crate::policy::{Policy, PolicyError};
 use crate::registry::slot_schema;
 use crate::seed::Seeds;
@@ -21,14 +24,23 @@ pub type Nodes = BTreeMap<String, Box<dyn Policy>>;
 pub struct Acting<'a> {
     /// Policy nodes.
     pub nodes: &'a mut Nodes,
+    /// Critics, in the order in which they judge, for rollouts that ask them on the way ([`Acting::judge`]); none while a
+    /// critic acts.
+    pub critics: &'a mut Vec<NamedCritic>,
     /// The tasks.
     pub tasks: &'a mut dyn TaskSet,
     /// Training tasks drawn so far; a strategy that draws moves it on.
     pub drawn: &'a mut u64,
     /// The run's seed.
     pub seeds: Seeds,
+    /// How often a wrapper has asked for groups in this update: part of the names of streams ([`Acting::stream`]).
+    pub round: u32,
+    /// What the phase's plugins want kept of every turn.
+    pub keep: Keep,
     /// What was spent.
     pub ledger: &'a mut Ledger,
+    /// What there is to report of this update.
+    pub metrics: &'a mut Metrics,
     /// Where the run stands.
     pub now: &'a Now,
 }
@@ -40,6 +52,47 @@ impl Acting<'_> {
     /// If there is none: `check` refuses such an experiment.
     pub fn node(&mut self, name: &str) -> Result<&mut Box<dyn Policy>, PolicyError> {
         node(self.nodes, name)
+    }
+
+    /// A stream of random numbers that no other round of this update uses.
+    pub fn stream(&self, name: &str) -> String {
+        if self.round == 0 { name.into() } else { format!("{name}/round-{}", self.round) }
+    }
+
+    /// The beginnings of the next `n` tasks; the count of drawn ones moves on.
+    ///
+    /// # Errors
+    /// If there are no training tasks.
+    pub fn draw(&mut self, n: usize) -> Result<Vec<Start>, RolloutError> {
+        let tasks = self.tasks.draw(n, *self.drawn, self.seeds);
+        if tasks.is_empty() {
+            return Err(RolloutError::NoTasks("the environment has no training tasks".into()));
+        }
+        *self.drawn += tasks.len() as u64;
+        Ok(tasks.into_iter().map(Start::of).collect())
+    }
+
+    /// Has groups judged by the critic that provides `column`, after those before it in order, whose columns it may need.
+    ///
+    /// # Errors
+    /// If the records are refused, a critic fails, or none provides the column.
+    pub fn judge(&mut self, groups: Vec<GroupLog>, column: &str) -> Result<Batch, RolloutError> {
+        let mut batch = Batch::from_groups(groups, NonFinite::Refuse)?;
+        // Critics do not see each other at work.
+        let mut critics = std::mem::take(self.critics);
+        let mut judged = Ok(());
+        for critic in &mut critics {
+            judged = critic.judge(&mut batch, self);
+            if judged.is_err() || batch.signals.contains_key(column) {
+                break;
+            }
+        }
+        *self.critics = critics;
+        judged?;
+        if batch.signals.contains_key(column) {
+            return Ok(batch);
+        }
+        Err(RolloutError::NoCritic { column: column.into() })
     }
 }
 
@@ -63,6 +116,18 @@ pub enum RolloutError {
     /// There are no tasks to draw.
     #[error("{0}")]
     NoTasks(String),
+    /// Records that were to be judged are not what they should be.
+    #[error("the records to be judged were refused: {0}")]
+    Record(#[from] RecordError),
+    /// A critic that was asked on the way failed.
+    #[error("{0}")]
+    Critic(#[from] CriticError),
+    /// No critic provides a column that is needed on the way.
+    #[error("no critic provides the column `{column}`")]
+    NoCritic {
+        /// The column.
+        column: String,
+    },
 }
 
 /// How tasks become groups.

@@ -6,7 +6,7 @@ use ascribe_core::environment::{TRAIN, TaskId};
 use ascribe_core::experiment::Evaluate;
 use ascribe_core::ledger::Ledger;
 use ascribe_core::log::{End, GroupLog, LeafLog};
-use ascribe_core::play::{Decode, Keep, Play};
+use ascribe_core::play::{Decode, Keep, Play, Start};
 use ascribe_core::rollout::RolloutError;
 use ascribe_core::{Metrics, Need, Policy, Scope, Seeds, TaskSet};
 use serde::{Deserialize, Serialize};
@@ -161,13 +161,15 @@ impl Measure<'_> {
                     if !watch(&split, done, of) {
                         return Ok(None);
                     }
+                    let starts: Vec<Start> = tasks_of_chunk.iter().cloned().map(Start::of).collect();
                     let play = Play {
                         agent: self.agent,
-                        tasks: tasks_of_chunk,
+                        starts: &starts,
                         members,
                         temperature,
                         decode: self.decode,
                         keep: Keep::default(),
+                        patience: None,
                         stream: &format!("evaluate/{split}"),
                         // Its random numbers are those of the chunk, whatever the run's update: each time the same.
                         update: chunk,

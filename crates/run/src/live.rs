@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ascribe_core::build::{BuildContext, BuildError};
+use ascribe_core::critic::CriticError;
+use ascribe_core::environment::Capabilities;
 use ascribe_core::experiment::{KnobMemory, Phase, Plan};
 use ascribe_core::graph;
 use ascribe_core::ledger::Ledger;
+use ascribe_core::play::Keep;
 use ascribe_core::policy::HeadSpec;
 use ascribe_core::rollout::{Acting, Nodes};
-use ascribe_core::{Critic, Experiment, Now, RolloutStrategy, Seeds, TaskSet};
+use ascribe_core::{Critic, CriticConfig, Experiment, Metrics, NamedCritic, Now, RolloutStrategy, Seeds, Slot, TaskSet};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::file_name;
@@ -64,25 +67,50 @@ pub struct World {
 }
 
 impl World {
-    /// As acting stages see it.
-    pub fn acting<'a>(&'a mut self, now: &'a Now) -> Acting<'a> {
+    /// As an acting stage of an update sees it.
+    pub fn acting<'a>(&'a mut self, stage: &'a mut Stage<'_>) -> Acting<'a> {
         Acting {
             nodes: &mut self.nodes,
+            critics: stage.critics,
             tasks: &mut *self.tasks,
             drawn: &mut self.drawn,
             seeds: self.seeds,
+            round: 0,
+            keep: stage.keep,
             ledger: &mut self.ledger,
-            now,
+            metrics: stage.metrics,
+            now: stage.now,
         }
     }
 }
 
-/// A critic and its name.
-pub struct NamedCritic {
-    /// Its name in TOML.
-    pub name: String,
-    /// The critic.
-    pub critic: Box<dyn Critic>,
+/// What acting stages share for one update.
+pub struct Stage<'a> {
+    /// Where the run stands.
+    pub now: &'a Now,
+    /// What is kept of every turn.
+    pub keep: Keep,
+    /// Critics, in the order in which they judge.
+    pub critics: &'a mut Vec<NamedCritic>,
+    /// What there is to report.
+    pub metrics: &'a mut Metrics,
+}
+
+impl Stage<'_> {
+    /// Lets one critic after the other act. They do not see each other at work.
+    ///
+    /// # Errors
+    /// The first that fails.
+    pub fn each_critic(
+        &mut self,
+        world: &mut World,
+        mut act: impl FnMut(&mut NamedCritic, &mut Acting<'_>) -> Result<(), CriticError>,
+    ) -> Result<(), CriticError> {
+        let mut critics = std::mem::take(self.critics);
+        let acted = critics.iter_mut().try_for_each(|critic| act(critic, &mut world.acting(self)));
+        *self.critics = critics;
+        acted
+    }
 }
 
 /// A head that a critic added to a node; nodes are given theirs before their weights are loaded.
@@ -128,6 +156,8 @@ impl Recipe {
 pub struct Live {
     /// What acting stages share.
     pub world: World,
+    /// What the environment can do, with the words of all critics.
+    about: Capabilities,
     /// Critics, in the order in which they judge.
     pub critics: Vec<NamedCritic>,
     rollout: Option<(Recipe, Box<dyn RolloutStrategy>)>,
@@ -170,15 +200,21 @@ impl Live {
             base: base.clone(),
         };
         let tasks = experiment.environment.build(&context).map_err(not_built(&first.name, &["environment"]))?;
-        context.environment = Some(tasks.capabilities());
+        let experiments = plan
+            .phases
+            .iter()
+            .map(|phase| match phase.at(&Now::default(), &mut KnobMemory::default()) {
+                Ok((experiment, _)) => Ok((phase, experiment)),
+                Err(e) => Err(LiveError::Config(format!("phase `{}`: {e}", phase.name))),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let about = with_words(tasks.capabilities(), experiments.iter().flat_map(|(_, e)| e.critic.values()));
+        context.environment = Some(&about);
         let mut built = Nodes::new();
         for (name, config) in &experiment.policy {
             built.insert(name.clone(), config.build(&context).map_err(not_built(&first.name, &["policy", name]))?);
         }
-        for phase in &plan.phases {
-            let (experiment, _) = phase
-                .at(&Now::default(), &mut KnobMemory::default())
-                .map_err(|e| LiveError::Config(format!("phase `{}`: {e}", phase.name)))?;
+        for (phase, experiment) in &experiments {
             experiment.rollout.build(&context).map_err(not_built(&phase.name, &["rollout"]))?;
             for (name, config) in &experiment.critic {
                 config.build(name, &context).map_err(not_built(&phase.name, &["critic", name]))?;
@@ -187,6 +223,7 @@ impl Live {
         let world = World { nodes: built, tasks, drawn: 0, ledger: Ledger::default(), seeds };
         Ok(Self {
             world,
+            about,
             critics: Vec::new(),
             rollout: None,
             recipes: BTreeMap::new(),
@@ -211,12 +248,11 @@ impl Live {
         if same_rollout && wanted == self.recipes {
             return Ok(());
         }
-        let capabilities = self.world.tasks.capabilities().clone();
         let context = BuildContext {
             seeds: self.world.seeds,
             device: &self.device,
             threads: rayon::current_num_threads(),
-            environment: Some(&capabilities),
+            environment: Some(&self.about),
             nodes: self.world.nodes.keys().cloned().collect(),
             base: self.base.clone(),
         };
@@ -268,7 +304,7 @@ impl Live {
     ///
     /// # Panics
     /// Before the first [`Live::fit`].
-    pub fn parts(&mut self) -> (&mut dyn RolloutStrategy, &mut [NamedCritic], &mut World) {
+    pub fn parts(&mut self) -> (&mut dyn RolloutStrategy, &mut Vec<NamedCritic>, &mut World) {
         let (_, rollout) = self.rollout.as_mut().expect("fit() builds the rollout before an update");
         (&mut **rollout, &mut self.critics, &mut self.world)
     }
@@ -344,6 +380,15 @@ impl Live {
         }
         Ok(taken)
     }
+}
+
+/// What an environment can do, with the words that critics bring: after its own, sorted, so that without critics nothing
+/// changes.
+fn with_words<'a>(about: &Capabilities, critics: impl Iterator<Item = &'a Slot<dyn CriticConfig>>) -> Capabilities {
+    let known: BTreeSet<&String> = about.vocabulary.iter().collect();
+    let words: BTreeSet<String> = critics.flat_map(|critic| critic.words()).filter(|word| !known.contains(word)).collect();
+    let vocabulary = about.vocabulary.iter().cloned().chain(words).collect();
+    Capabilities { vocabulary, ..about.clone() }
 }
 
 fn not_restored(key: &str, reason: &dyn std::fmt::Display) -> LiveError {

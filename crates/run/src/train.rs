@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ascribe_core::batch::RecordError;
-use ascribe_core::critic::Lesson;
+use ascribe_core::critic::{CriticError, Lesson, NamedCritic};
 use ascribe_core::rollout::RolloutError;
-use ascribe_core::{Batch, Credit, Experiment, Group, Metrics, Now, RowSet};
+use ascribe_core::{Batch, Credit, Experiment, Group, Metrics, Now, RowSet, graph};
 use rayon::prelude::*;
 
 use crate::evaluate::declared_signals;
-use crate::live::{Live, NamedCritic, World};
+use crate::live::{Live, Stage};
 use crate::metrics;
 use crate::update::{Ask, UpdateError, update};
 
@@ -27,13 +27,8 @@ pub enum TrainError {
     #[error("the rollout's records were refused: {0}")]
     Record(#[from] RecordError),
     /// A critic failed.
-    #[error("critic `{name}` failed: {reason}")]
-    Critic {
-        /// Its name.
-        name: String,
-        /// Why.
-        reason: String,
-    },
+    #[error("{0}")]
+    Critic(#[from] CriticError),
     /// Rewards could not be added up.
     #[error("{0}")]
     Reward(String),
@@ -75,28 +70,35 @@ pub struct Trained {
 /// Whatever a stage could not do; the message names the stage.
 pub fn train(live: &mut Live, experiment: &Experiment, now: &Now) -> Result<Trained, TrainError> {
     let (rollout, critics, world) = live.parts();
+    let mut metrics = Metrics::default();
+    let mut stage = Stage { now, keep: graph::keep(experiment), critics, metrics: &mut metrics };
     let mut clock = Laps::start();
 
-    let groups = rollout.collect(&mut world.acting(now))?;
+    let groups = rollout.collect(&mut world.acting(&mut stage))?;
     let mut batch = Batch::from_groups(groups, experiment.non_finite.into())?;
     clock.lap();
 
-    for critic in critics.iter_mut() {
-        judge(critic, &mut batch, world, now)?;
-    }
+    stage.each_critic(world, |critic, acting| critic.judge(&mut batch, acting))?;
     batch.combine_rewards(&experiment.reward).map_err(TrainError::Reward)?;
     clock.lap();
 
-    let mut metrics = metrics::of_rollout(&batch, &experiment.reward, &declared_signals(&*world.tasks));
+    stage.metrics.extend(metrics::of_rollout(&batch, &experiment.reward, &declared_signals(&*world.tasks)));
     let mut credit = estimate(&batch, experiment, now)?;
     for (i, transform) in experiment.transform.iter().enumerate() {
-        metrics.extend(transform.apply(&batch, &mut credit, now, world.seeds));
+        stage.metrics.extend(transform.apply(&batch, &mut credit, now, world.seeds));
         check(&batch, &credit, &format!("transform {i}"))?;
     }
-    metrics.extend(metrics::of_credit(&batch, &credit));
+    stage.metrics.extend(metrics::of_credit(&batch, &credit));
     clock.lap();
 
-    let lessons = learn(critics, &batch, &credit, experiment, world, now)?;
+    let mut lessons = Vec::new();
+    stage.each_critic(world, |NamedCritic { name, critic }, acting| {
+        if trains(experiment, name) {
+            let learned = critic.learn(&batch, &credit, acting);
+            lessons.extend(learned.map_err(|e| CriticError { name: name.clone(), reason: e.to_string() })?);
+        }
+        Ok(())
+    })?;
     for (node, asks) in by_policy_node(&batch, &credit, &lessons, experiment) {
         let failed = |source| TrainError::Update { node: node.into(), source };
         let policy = world.nodes.get_mut(node).ok_or_else(|| failed(UpdateError::NoNode))?;
@@ -108,40 +110,9 @@ pub fn train(live: &mut Live, experiment: &Experiment, now: &Now) -> Result<Trai
     Ok(Trained { batch, credit, metrics, seconds: clock.laps() })
 }
 
-/// Attaches the columns a critic computes; only those that it declared.
-fn judge(critic: &mut NamedCritic, batch: &mut Batch, world: &mut World, now: &Now) -> Result<(), TrainError> {
-    let failed = |reason: String| TrainError::Critic { name: critic.name.clone(), reason };
-    let declared = critic.critic.provides();
-    let columns = critic.critic.judge(batch, &mut world.acting(now)).map_err(|e| failed(e.to_string()))?;
-    for (name, signal) in columns {
-        if !declared.contains(&(name.clone(), signal.scope)) {
-            return Err(failed(format!("it computed `{name}`, which it did not declare")));
-        }
-        batch.add_signal(&name, signal).map_err(failed)?;
-    }
-    Ok(())
-}
-
 /// Whether a node or critic trains in this phase.
 fn trains(experiment: &Experiment, name: &str) -> bool {
     experiment.train.is_empty() || experiment.train.iter().any(|t| t == name)
-}
-
-/// What the critics want trained.
-fn learn(
-    critics: &mut [NamedCritic],
-    batch: &Batch,
-    credit: &[Credit],
-    experiment: &Experiment,
-    world: &mut World,
-    now: &Now,
-) -> Result<Vec<Lesson>, TrainError> {
-    let mut lessons = Vec::new();
-    for NamedCritic { name, critic } in critics.iter_mut().filter(|c| trains(experiment, &c.name)) {
-        let learned = critic.learn(batch, credit, &mut world.acting(now));
-        lessons.extend(learned.map_err(|e| TrainError::Critic { name: name.clone(), reason: e.to_string() })?);
-    }
-    Ok(lessons)
 }
 
 /// What is asked of each policy node: the rows of those that acted, and the critics' lessons.

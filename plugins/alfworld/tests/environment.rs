@@ -5,7 +5,7 @@ use ascribe_alfworld::{Library, Split, TaskType};
 use ascribe_core::environment::{ActionText, Environment, RestoreError, TaskId, TaskSet};
 use ascribe_core::ledger::Ledger;
 use ascribe_core::log::{Context, End, Limit, Validity};
-use ascribe_core::play::{Decode, Keep, Play};
+use ascribe_core::play::{Decode, Keep, Play, Start};
 use ascribe_core::seed::{Draw, Seeds};
 use ascribe_core::tokenizer::{Tokenizer, WordTokenizer};
 use proptest::prelude::*;
@@ -223,15 +223,16 @@ fn the_expert_solves_every_game_in_known_words() {
     let tasks = tasks(serde_json::json!({}));
     let about = tasks.capabilities();
     let tokenizer = WordTokenizer::new(about.vocabulary.iter().chain([&about.stop]));
-    let all: Vec<TaskId> = (0..6).map(task).collect();
+    let all: Vec<Start> = (0..6).map(task).map(Start::of).collect();
     for decode in [Decode::Free, Decode::Admissible] {
         let play = Play {
             agent: "actor",
-            tasks: &all,
+            starts: &all,
             members: 2,
             temperature: 1.0,
             decode,
             keep: Keep { privileged: true, snapshots: true },
+            patience: None,
             stream: "test",
             update: 0,
             seeds: Seeds(0),

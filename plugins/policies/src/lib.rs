@@ -3,10 +3,12 @@
 mod sampling;
 mod scripted;
 mod tabular;
+#[cfg(feature = "transformer")]
 mod transformer;
 
 pub use scripted::Scripted;
 pub use tabular::Tabular;
+#[cfg(feature = "transformer")]
 pub use transformer::Transformer;
 
 use ascribe_core::{BuildContext, BuildError};

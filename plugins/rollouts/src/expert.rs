@@ -3,14 +3,12 @@
 //! An expert's tokens have no behaviour log-probability: absent, not 0, so objectives that form ratios refuse them.
 
 use ascribe_core::log::GroupLog;
-use ascribe_core::play::{Decode, Keep, Play};
+use ascribe_core::play::{Decode, Play};
 use ascribe_core::range::AtLeast;
 use ascribe_core::rollout::{Acting, RolloutError};
 use ascribe_core::{BuildContext, BuildError, Need, Provide, RolloutConfig, RolloutStrategy, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::independent::draw;
 
 /// `[rollout.expert]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -60,15 +58,17 @@ plugin! {
 
 impl RolloutStrategy for Expert {
     fn collect(&mut self, acting: &mut Acting<'_>) -> Result<Vec<GroupLog>, RolloutError> {
-        let tasks = draw(acting, self.groups.get())?;
+        let starts = acting.draw(self.groups.get())?;
+        let stream = acting.stream("expert");
         let play = Play {
             agent: &self.agent,
-            tasks: &tasks,
+            starts: &starts,
             members: self.group_size.get(),
             temperature: 1.0,
             decode: self.decode,
-            keep: Keep::default(),
-            stream: "expert",
+            keep: acting.keep,
+            patience: None,
+            stream: &stream,
             update: acting.now.update,
             seeds: acting.seeds,
         };

@@ -2,9 +2,8 @@
 //!
 //! Lock-step over all live episodes: one policy batch per turn, environments in parallel.
 
-use ascribe_core::environment::TaskId;
 use ascribe_core::log::GroupLog;
-use ascribe_core::play::{Decode, Keep, Play};
+use ascribe_core::play::{Decode, Play};
 use ascribe_core::range::{AtLeast, Positive};
 use ascribe_core::rollout::{Acting, RolloutError, node};
 use ascribe_core::{BuildContext, BuildError, Need, Provide, RolloutConfig, RolloutStrategy, plugin};
@@ -62,29 +61,21 @@ plugin! {
 
 impl RolloutStrategy for Independent {
     fn collect(&mut self, acting: &mut Acting<'_>) -> Result<Vec<GroupLog>, RolloutError> {
-        let tasks = draw(acting, self.groups.get())?;
+        let starts = acting.draw(self.groups.get())?;
+        let stream = acting.stream("rollout");
         let play = Play {
             agent: &self.agent,
-            tasks: &tasks,
+            starts: &starts,
             members: self.group_size.get(),
             temperature: *self.temperature as f32,
             decode: self.decode,
-            keep: Keep::default(),
-            stream: "rollout",
+            keep: acting.keep,
+            patience: None,
+            stream: &stream,
             update: acting.now.update,
             seeds: acting.seeds,
         };
         let Acting { nodes, tasks, ledger, .. } = acting;
         play.sample(&mut **node(nodes, &self.agent)?, &**tasks, ledger)
     }
-}
-
-/// The next tasks, and the count of drawn ones moved on.
-pub(crate) fn draw(acting: &mut Acting<'_>, n: usize) -> Result<Vec<TaskId>, RolloutError> {
-    let tasks = acting.tasks.draw(n, *acting.drawn, acting.seeds);
-    if tasks.is_empty() {
-        return Err(RolloutError::NoTasks("the environment has no training tasks".into()));
-    }
-    *acting.drawn += tasks.len() as u64;
-    Ok(tasks)
 }

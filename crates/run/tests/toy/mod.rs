@@ -16,7 +16,7 @@ use ascribe_core::experiment::{Knob, Phase, Plan};
 use ascribe_core::log::{Context, End, GroupLog, Stop, Validity};
 use ascribe_core::need::{Need, Provide};
 use ascribe_core::objective::{Columns, DiffColumn, Objective, Sums};
-use ascribe_core::play::{Decode, Keep, Play};
+use ascribe_core::play::{Decode, Play};
 use ascribe_core::policy::{
     Action, Allowed, Continuation, HeadSpec, OptimStep, Part, Policy, PolicyConfig, PolicyError, ScoreRequest, Scored, Session,
     StepReport, draw_token,
@@ -418,15 +418,15 @@ impl RolloutStrategy for Playing {
         }
         let n = self.tasks + usize::from(self.collected % 2);
         self.collected = self.collected.wrapping_add(1);
-        let tasks = acting.tasks.draw(n, *acting.drawn, acting.seeds);
-        *acting.drawn += n as u64;
+        let starts = acting.draw(n)?;
         let play = Play {
             agent: "actor",
-            tasks: &tasks,
+            starts: &starts,
             members: self.members,
             temperature: self.temperature,
             decode: Decode::Free,
-            keep: Keep::default(),
+            keep: acting.keep,
+            patience: None,
             stream: "rollout",
             update: acting.now.update,
             seeds: acting.seeds,

@@ -1,0 +1,93 @@
+//! What a critic of values learns: the same four targets for each of them.
+
+use ascribe_core::{Credit, Group};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a value should have been.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Target {
+    /// The estimator's own target for the column, as `gae` and `td` give it.
+    Estimator,
+    /// The return from there on, discounted by `gamma`; where a path was cut, the column's own value of its last state.
+    #[default]
+    Return,
+    /// The λ-return of the column's own values.
+    Lambda,
+    /// The column `mc_value` of a `monte-carlo` critic.
+    MonteCarlo,
+}
+
+/// How a target is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recipe {
+    /// Which.
+    pub target: Target,
+    /// Discount per turn, in 0..=1.
+    pub gamma: f64,
+    /// Decay of λ-returns, in 0..=1.
+    pub lambda: f64,
+}
+
+impl Recipe {
+    /// Targets of one group for the state before each turn, `[turns]`; `None` where there is nothing to learn.
+    ///
+    /// * `column`: the critic's own column of states
+    ///
+    /// The λ-return is `G_t = r_t + γ((1 − λ) V(s_{t+1}) + λ G_{t+1})` (Sutton and Barto 2018, eq. 12.2 in recursive form), with the mean
+    /// over children where paths fork; the value of a state where a path was cut stands for what follows.
+    pub fn before_turns(self, column: &str, group: Group<'_>, credit: &Credit) -> Vec<Option<f32>> {
+        let values = || group.state_signal(column);
+        match self.target {
+            Target::Estimator => {
+                let target = credit.targets.get(column);
+                let before = |t: usize| group.parent(t).map_or(0, |p| p + 1);
+                (0..group.n_turns()).map(|t| target.and_then(|target| target.column.get(before(t)))).collect()
+            }
+            Target::MonteCarlo => {
+                let values = group.state_signal("mc_value");
+                (0..group.n_turns()).map(|t| Some(values.before(t) as f32)).collect()
+            }
+            Target::Return => self.returns(group, 1.0, |_| 0.0, values()),
+            Target::Lambda => self.returns(group, self.lambda, |t| values().after(t), values()),
+        }
+    }
+
+    /// `G_t = r_t + γ((1 − λ) next(t) + λ G_{t+1})`, per state before a turn: the mean over the turns that start there.
+    fn returns(
+        self,
+        group: Group<'_>,
+        lambda: f64,
+        next: impl Fn(usize) -> f64,
+        values: ascribe_core::States<'_>,
+    ) -> Vec<Option<f32>> {
+        let reward = group.rewards();
+        let tried = group.tried();
+        let of_turn = group.fold_up(
+            |_| 0.0,
+            |t, future| {
+                // Where a path ends, nothing follows or the value of its last state does.
+                let follows = match group.end(t).filter(|_| group.n_children(t) == 0) {
+                    Some(end) if end.bootstraps() => values.after(t),
+                    Some(_) => 0.0,
+                    None => (1.0 - lambda) * next(t) + lambda * future,
+                };
+                f64::from(reward[t]) + self.gamma * follows
+            },
+        );
+        // Siblings start in the same state: what it is worth is the mean over those that were tried.
+        let mut sums = vec![(0.0, 0u32); group.n_turns() + 1];
+        for t in (0..group.n_turns()).filter(|t| tried[*t]) {
+            let (sum, n) = &mut sums[group.parent(t).map_or(0, |p| p + 1)];
+            *sum += of_turn[t];
+            *n += 1;
+        }
+        (0..group.n_turns())
+            .map(|t| {
+                let (sum, n) = sums[group.parent(t).map_or(0, |p| p + 1)];
+                (n > 0).then(|| (sum / f64::from(n)) as f32)
+            })
+            .collect()
+    }
+}

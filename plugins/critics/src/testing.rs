@@ -1,0 +1,122 @@
+//! A small world for the tests of critics: an environment, policy nodes, a rollout, all from TOML as in an experiment.
+
+use ascribe_core::batch::NonFinite;
+use ascribe_core::ledger::Ledger;
+use ascribe_core::log::GroupLog;
+use ascribe_core::play::Keep;
+use ascribe_core::rollout::{Acting, Nodes};
+use ascribe_core::{
+    Batch, BuildContext, Critic, CriticConfig, Metrics, NamedCritic, Now, PolicyConfig, RolloutConfig, Seeds, Slot, TaskSet,
+    TaskSetConfig,
+};
+use serde::de::DeserializeOwned;
+
+// A crate that is linked but never named is dropped by the linker.
+use ascribe_environments as _;
+use ascribe_estimators as _;
+use ascribe_objectives as _;
+use ascribe_policies as _;
+use ascribe_rollouts as _;
+
+pub(crate) struct World {
+    pub nodes: Nodes,
+    pub tasks: Box<dyn TaskSet>,
+    pub keep: Keep,
+    pub ledger: Ledger,
+    pub metrics: Metrics,
+    pub now: Now,
+    words: Vec<String>,
+    drawn: u64,
+}
+
+/// A plugin's table.
+pub(crate) fn plugin<T: DeserializeOwned>(name: &str, body: &str) -> T {
+    let body: toml::Table = toml::from_str(body).expect("TOML");
+    let table = toml::Table::from_iter([(name.to_string(), toml::Value::Table(body))]);
+    T::deserialize(toml::Value::Table(table)).expect("a plugin of that name")
+}
+
+impl World {
+    /// An environment by name and table, and tabular nodes. `words` are those that critics bring.
+    pub fn new(environment: (&str, &str), nodes: &[&str], words: Vec<String>) -> Self {
+        let config: Slot<dyn TaskSetConfig> = plugin(environment.0, environment.1);
+        let context = context(None);
+        let tasks = config.build(&context).expect("built");
+        let mut world = Self {
+            nodes: Nodes::new(),
+            tasks,
+            keep: Keep { privileged: true, snapshots: true },
+            ledger: Ledger::default(),
+            metrics: Metrics::default(),
+            now: Now::default(),
+            words,
+            drawn: 0,
+        };
+        for node in nodes {
+            let config: Slot<dyn PolicyConfig> = plugin("tabular", "");
+            let built = world.with_context(|context| config.build(context)).expect("built");
+            world.nodes.insert((*node).into(), built);
+        }
+        world
+    }
+
+    fn with_context<T>(&self, f: impl FnOnce(&BuildContext<'_>) -> T) -> T {
+        let mut about = self.tasks.capabilities().clone();
+        about.vocabulary.extend(self.words.iter().cloned());
+        let mut context = context(Some(&about));
+        context.nodes = self.nodes.keys().cloned().collect();
+        f(&context)
+    }
+
+    /// A critic from its table.
+    pub fn critic(&self, name: &str, plugin_name: &str, body: &str) -> Box<dyn Critic> {
+        let config: Slot<dyn CriticConfig> = plugin(plugin_name, body);
+        self.with_context(|context| config.build(name, context)).expect("built")
+    }
+
+    /// What an acting stage sees, without critics.
+    pub fn act<T>(&mut self, f: impl FnOnce(&mut Acting<'_>) -> T) -> T {
+        f(&mut Acting {
+            nodes: &mut self.nodes,
+            critics: &mut Vec::new(),
+            tasks: &mut *self.tasks,
+            drawn: &mut self.drawn,
+            seeds: Seeds(11),
+            round: 0,
+            keep: self.keep,
+            ledger: &mut self.ledger,
+            metrics: &mut self.metrics,
+            now: &self.now,
+        })
+    }
+
+    /// The groups of one update.
+    pub fn groups(&mut self, rollout: &str, body: &str) -> Vec<GroupLog> {
+        let config: Slot<dyn RolloutConfig> = plugin(rollout, body);
+        let mut rollout = self.with_context(|context| config.build(context)).expect("built");
+        let groups = self.act(|acting| rollout.collect(acting)).expect("collected");
+        self.now.update += 1;
+        groups
+    }
+
+    /// The groups of one update as a batch.
+    pub fn batch(&mut self, rollout: &str, body: &str) -> Batch {
+        Batch::from_groups(self.groups(rollout, body), NonFinite::Refuse).expect("records")
+    }
+
+    /// Has a batch judged, as the loop does it.
+    pub fn judge(&mut self, critic: &mut NamedCritic, batch: &mut Batch) -> Result<(), ascribe_core::critic::CriticError> {
+        self.act(|acting| critic.judge(batch, acting))
+    }
+}
+
+fn context(environment: Option<&ascribe_core::environment::Capabilities>) -> BuildContext<'_> {
+    BuildContext {
+        seeds: Seeds(11),
+        device: "cpu",
+        threads: 1,
+        environment,
+        nodes: std::collections::BTreeSet::new(),
+        base: std::path::PathBuf::new(),
+    }
+}
