@@ -186,6 +186,37 @@ fn batches(tasks: &dyn TaskSet, policy: &mut dyn Policy) -> Vec<Batch> {
     out.into_iter().map(|groups| Batch::from_groups(groups, NonFinite::Refuse).expect("well formed")).collect()
 }
 
+/// Plays with privileged text kept: words of which all stand in every such text are in nothing that an actor reads.
+fn reaches_no_actor(tasks: &dyn TaskSet, words: &[&str]) {
+    let fed = Arc::default();
+    let mut spy = Spy { inner: policy(tasks.capabilities()), fed: Arc::clone(&fed) };
+    let tokenizer = spy.tokenizer();
+    let secret: Vec<u32> = words.iter().map(|w| tokenizer.token(w).expect("the secret could be spelled")).collect();
+    for batch in batches(tasks, &mut spy) {
+        for note in &batch.notes {
+            let kept = tokenizer.encode(note.privileged.as_deref().expect("privileged text was kept for critics"));
+            assert!(secret.iter().all(|token| kept.contains(token)), "{:?}", note.privileged);
+        }
+        // What was read, sampled or given; a random policy may say the secret's words itself, so its own are left out.
+        let (turns, sampled) = (&batch.turns, &batch.sampled);
+        for t in 0..turns.parent.len() {
+            let tokens = &batch.tokens[turns.tokens[t].range()];
+            let own: BTreeSet<usize> = turns.sampled[t].range().map(|i| sampled.at[i] as usize).collect();
+            let read = tokens.iter().enumerate().filter(|(i, _)| !own.contains(i));
+            assert!(read.into_iter().all(|(_, token)| !secret.contains(token)), "turn {t}");
+        }
+        let credit: Vec<Credit> = batch.groups().map(|g| Credit::per_turn(vec![1.0; g.n_turns()])).collect();
+        let rows = RowSet::from_credit(&batch, &credit, None);
+        for r in 0..rows.len() {
+            let trained: BTreeSet<usize> = rows.rows[r].trained.clone().map(|i| rows.at[i]).collect();
+            let context = rows.tokens_of(r).iter().enumerate().filter(|(i, _)| !trained.contains(i));
+            assert!(context.into_iter().all(|(_, token)| !secret.contains(token)), "row {r}");
+        }
+    }
+    let fed = fed.lock().expect("no test thread panics");
+    assert!(fed.len() >= 5 && secret.iter().all(|token| !fed.contains(token)), "{fed:?}");
+}
+
 #[test]
 fn a_canary_in_privileged_text_reaches_no_actor() {
     let words = ["you", "see", "a", "cage", "open", "0", "1", "2", "3"];
@@ -201,30 +232,14 @@ fn a_canary_in_privileged_text_reaches_no_actor() {
             provides: vec![Need::Admissible, Need::Expert, Need::Privileged],
         },
     };
-    let fed = Arc::default();
-    let mut spy = Spy { inner: policy(&aviary.about), fed: Arc::clone(&fed) };
-    let canary: Vec<u32> = CANARY.iter().map(|w| spy.tokenizer().token(w).expect("the canary could be spelled")).collect();
-    for batch in batches(&aviary, &mut spy) {
-        let kept = batch.notes.iter().filter(|n| n.privileged.as_deref() == Some(&CANARY.join(" "))).count();
-        assert_eq!(kept, batch.notes.len(), "privileged text was kept for critics");
-        // What was read, sampled or given; a random policy may say the canary's words itself, so its own are left out.
-        let (turns, sampled) = (&batch.turns, &batch.sampled);
-        for t in 0..turns.parent.len() {
-            let tokens = &batch.tokens[turns.tokens[t].range()];
-            let own: BTreeSet<usize> = turns.sampled[t].range().map(|i| sampled.at[i] as usize).collect();
-            let read = tokens.iter().enumerate().filter(|(i, _)| !own.contains(i));
-            assert!(read.into_iter().all(|(_, token)| !canary.contains(token)), "turn {t}");
-        }
-        let credit: Vec<Credit> = batch.groups().map(|g| Credit::per_turn(vec![1.0; g.n_turns()])).collect();
-        let rows = RowSet::from_credit(&batch, &credit, None);
-        for r in 0..rows.len() {
-            let trained: BTreeSet<usize> = rows.rows[r].trained.clone().map(|i| rows.at[i]).collect();
-            let context = rows.tokens_of(r).iter().enumerate().filter(|(i, _)| !trained.contains(i));
-            assert!(context.into_iter().all(|(_, token)| !canary.contains(token)), "row {r}");
-        }
-    }
-    let fed = fed.lock().expect("no test thread panics");
-    assert!(fed.len() >= 5 && canary.iter().all(|token| !fed.contains(token)), "{fed:?}");
+    reaches_no_actor(&aviary, &CANARY);
+}
+
+#[test]
+fn a_hidden_rule_and_what_it_leaves_reach_no_actor() {
+    let config: Slot<dyn TaskSetConfig> = slot("knights", "completions = true");
+    let tasks = config.build(&context(None)).expect("it has no data that could be absent");
+    reaches_no_actor(&*tasks, &["hidden", "rule", "knight", "refused", "squares", "direction", "completions", "left", "best"]);
 }
 
 #[test]
