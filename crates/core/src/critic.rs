@@ -1,11 +1,12 @@
 //! Critics: what judges states, turns or tokens.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::build::{BuildContext, BuildError};
-use crate::credit::Credit;
+use crate::credit::{Credit, Target};
 use crate::need::{Need, Provide};
 use crate::objective::Objective;
 use crate::policy::{HeadSpec, PolicyError};
@@ -20,11 +21,20 @@ pub struct Lesson {
     /// The policy node.
     pub node: String,
     /// The rows.
-    pub rows: Arc<RowSet>,
+    pub rows: LessonRows,
     /// What to descend.
     pub objective: Arc<dyn Objective>,
     /// Factor on its coefficients.
     pub scale: f64,
+}
+
+/// What a lesson is read from.
+pub enum LessonRows {
+    /// Rows of its own: a forward and a backward pass for them.
+    Own(Arc<RowSet>),
+    /// The rows that the node's own actions give, with these targets by name, one per group: the actor and all who share its
+    /// rows have one forward and one backward pass. Tokens that the actor does not train on are not in them.
+    Acted(BTreeMap<String, Vec<Target>>),
 }
 
 /// A critic and its name in TOML.

@@ -21,7 +21,7 @@ pub use columns::{centre_columns, resetting_returns};
 pub use modulation::{exponential_weights, min_max, shares};
 pub use pair::{momentum_rewards, pair_advantages, soften};
 pub use returns::{gae, n_step, returns};
-pub use scores::{checklist_score, self_report_bonus, soft_min_rewards};
+pub use scores::{AnswerScale, answer_value, checklist_score, self_report_bonus, soft_min_rewards};
 pub use similarity::similar_clusters;
 pub use spread::{
     Deviation, Measure, Moments, Singleton, Standardise, explained_variance, is_constant, moments, moments_of_some, pooled,

@@ -1,5 +1,7 @@
 //! Scores of turns: judgements become numbers, and a trajectory's scores become rewards.
 
+use crate::Float;
+
 /// `r_t = p_t e^{−p_t/T} / Σ_u e^{−p_u/T}`: each turn's share of a soft minimum, so that the sum is close to `min_t p_t`.
 ///
 /// * `scores`: `[turns]`, e.g. `P(+) − P(−)` in −1..=1
@@ -25,6 +27,29 @@ pub fn soft_min_rewards(scores: &[f64], temperature: f64) -> Vec<f64> {
 pub fn checklist_score(items: &[(f64, f64)]) -> Option<f64> {
     let sum: f64 = items.iter().map(|(yes, in_progress)| yes + 0.5 * in_progress).sum();
     (!items.is_empty()).then(|| sum / items.len() as f64)
+}
+
+/// How an answer's likelihood is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerScale {
+    /// The geometric mean of its tokens' probabilities, in 0..=1.
+    Probability,
+    /// Its logarithm, in nats.
+    LogProbability,
+}
+
+/// How likely an answer is, per token: `exp(mean log p)`, or `mean log p`.
+///
+/// * `logprobs`: of the answer's tokens under teacher forcing, at least one
+///
+/// A turn's information gain is the value after it minus the value before it. Wang et al. 2025 (IGPO), arXiv 2510.14967;
+/// GuoqingWang1/IGPO `generation.py`.
+pub fn answer_value<T: Float>(logprobs: &[T], scale: AnswerScale) -> f64 {
+    let mean = logprobs.iter().map(|x| x.as_()).sum::<f64>() / logprobs.len() as f64;
+    match scale {
+        AnswerScale::Probability => mean.exp(),
+        AnswerScale::LogProbability => mean,
+    }
 }
 
 /// What a trajectory earns for saying truly whether it solved its task: `λ` if report and outcome agree, else 0.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ascribe_core::batch::RecordError;
-use ascribe_core::critic::{CriticError, Lesson, NamedCritic};
+use ascribe_core::critic::{CriticError, Lesson, LessonRows};
 use ascribe_core::rollout::RolloutError;
-use ascribe_core::{Batch, Credit, Experiment, Group, Metrics, Now, RowSet, graph};
+use ascribe_core::{Batch, Credit, Experiment, Group, Metrics, NamedCritic, Now, RowSet, graph};
 use rayon::prelude::*;
 
 use crate::evaluate::declared_signals;
@@ -99,7 +99,7 @@ pub fn train(live: &mut Live, experiment: &Experiment, now: &Now) -> Result<Trai
         }
         Ok(())
     })?;
-    for (node, asks) in by_policy_node(&batch, &credit, &lessons, experiment) {
+    for (node, asks) in by_policy_node(&batch, &credit, &lessons, experiment)? {
         let failed = |source| TrainError::Update { node: node.into(), source };
         let policy = world.nodes.get_mut(node).ok_or_else(|| failed(UpdateError::NoNode))?;
         let updated = update(node, &mut **policy, asks, &experiment.update, now, world.seeds, &mut world.ledger);
@@ -121,18 +121,50 @@ fn by_policy_node<'a>(
     credit: &[Credit],
     lessons: &'a [Lesson],
     experiment: &'a Experiment,
-) -> BTreeMap<&'a str, Vec<Ask<'a>>> {
+) -> Result<BTreeMap<&'a str, Vec<Ask<'a>>>, TrainError> {
     let mut asks: BTreeMap<&str, Vec<Ask<'_>>> = BTreeMap::new();
     let agents: BTreeSet<&str> = batch.agents.iter().map(String::as_str).chain([experiment.rollout.agent()]).collect();
-    for node in agents.into_iter().filter(|node| trains(experiment, node)) {
-        let rows = Arc::new(RowSet::from_credit(batch, credit, Some(node)));
-        asks.entry(node).or_default().push(Ask { rows, objective: &*experiment.objective.0, scale: 1.0 });
+    let sharing: BTreeSet<&str> =
+        lessons.iter().filter(|l| matches!(l.rows, LessonRows::Acted(_))).map(|l| l.node.as_str()).collect();
+    let mut acted: BTreeMap<&str, Arc<RowSet>> = BTreeMap::new();
+    for node in agents.into_iter().filter(|node| trains(experiment, node) || sharing.contains(node)) {
+        let with_targets = with_targets(batch, credit, lessons, node)?;
+        let rows = Arc::new(RowSet::from_credit(batch, with_targets.as_deref().unwrap_or(credit), Some(node)));
+        acted.insert(node, rows.clone());
+        if trains(experiment, node) {
+            asks.entry(node).or_default().push(Ask { rows, objective: &*experiment.objective.0, scale: 1.0 });
+        }
     }
     for lesson in lessons {
-        let ask = Ask { rows: lesson.rows.clone(), objective: &*lesson.objective, scale: lesson.scale };
-        asks.entry(&lesson.node).or_default().push(ask);
+        let rows = match &lesson.rows {
+            LessonRows::Own(rows) => rows.clone(),
+            // A node that did not act has no such rows.
+            LessonRows::Acted(_) => match acted.get(lesson.node.as_str()) {
+                Some(rows) => rows.clone(),
+                None => continue,
+            },
+        };
+        asks.entry(&lesson.node).or_default().push(Ask { rows, objective: &*lesson.objective, scale: lesson.scale });
     }
-    asks
+    Ok(asks)
+}
+
+/// Credit with the targets of the lessons that share a node's rows; `None` if there are none.
+fn with_targets(batch: &Batch, credit: &[Credit], lessons: &[Lesson], node: &str) -> Result<Option<Vec<Credit>>, TrainError> {
+    let mut out: Option<Vec<Credit>> = None;
+    for lesson in lessons.iter().filter(|lesson| lesson.node == node) {
+        let LessonRows::Acted(targets) = &lesson.rows else { continue };
+        let credit = out.get_or_insert_with(|| credit.to_vec());
+        for (name, of_groups) in targets {
+            credit.iter_mut().zip(of_groups).for_each(|(credit, target)| {
+                credit.targets.insert(name.clone(), target.clone());
+            });
+        }
+    }
+    if let Some(credit) = &out {
+        check(batch, credit, "a critic's lesson")?;
+    }
+    Ok(out)
 }
 
 /// Credit of every group, in their order whatever the number of threads.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What a value should have been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Target {
+pub enum Target {
     /// The estimator's own target for the column, as `gae` and `td` give it.
     Estimator,
     /// The return from there on, discounted by `gamma`; where a path was cut, the column's own value of its last state.

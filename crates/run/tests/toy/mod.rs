@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ascribe_core::build::{BuildContext, BuildError};
 use ascribe_core::credit::{Bundle, Credit};
-use ascribe_core::critic::{Critic, CriticConfig, Lesson};
+use ascribe_core::critic::{Critic, CriticConfig, Lesson, LessonRows};
 use ascribe_core::drive::Drive;
 use ascribe_core::environment::{
     ActionText, Capabilities, Environment, EnvironmentError, Observation, Outcome, SnapshotKind, Step, TaskId, TaskSet,
@@ -486,8 +486,8 @@ impl Critic for Counting {
     }
     fn learn(&mut self, batch: &Batch, credit: &[Credit], _: &mut Acting<'_>) -> Result<Vec<Lesson>, PolicyError> {
         let rows = Arc::new(RowSet::from_credit(batch, credit, None));
-        let objective = Box::new(Gradient { clone: true });
-        Ok(vec![Lesson { node: "actor".into(), rows, objective, scale: 0.01 * self.scale }])
+        let objective = Arc::new(Gradient { clone: true });
+        Ok(vec![Lesson { node: "actor".into(), rows: LessonRows::Own(rows), objective, scale: 0.01 * self.scale }])
     }
     fn save(&self) -> Result<Vec<u8>, PolicyError> {
         Ok(vec![self.seen])

@@ -3,7 +3,7 @@
 use ascribe_core::log::TurnLog;
 use ascribe_core::{AdvantageEstimator, Column, Now, Scope, Signal};
 use ascribe_estimators::{Earned, Igpo, SpaRl};
-use ascribe_math::{Deviation, centre_columns, leave_one_out, moments, resetting_returns, returns};
+use ascribe_math::{AnswerScale, Deviation, answer_value, centre_columns, leave_one_out, moments, resetting_returns, returns};
 use serde_json::{Value, json};
 
 use crate::Case;
@@ -216,4 +216,17 @@ pub fn spa_rl_ppo(case: Case<'_>) -> Value {
 /// Last columns of the runs of the mask.
 fn ends(mask: &[f64]) -> Vec<usize> {
     (0..mask.len()).filter(|c| mask[*c] == 1.0 && mask.get(c + 1) != Some(&1.0)).collect()
+}
+
+/// Values of the states that the policy is asked in, and their differences, as the critic `info-gain` takes them.
+pub fn igpo_info_gain(case: Case<'_>) -> Value {
+    let scale = match case.params["info_gain_type"].as_str().expect("a difference") {
+        "prob_diff" => AnswerScale::Probability,
+        "log_prob_diff" => AnswerScale::LogProbability,
+        other => panic!("difference `{other}`"),
+    };
+    let states = matrix(&case.inputs["answer_token_logprobs"]);
+    let values: Vec<f64> = states.iter().map(|logprobs| answer_value(logprobs, scale)).collect();
+    let gains: Vec<f64> = values.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    json!({ "values": values, "info_gain": gains })
 }
