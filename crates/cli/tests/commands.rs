@@ -161,11 +161,22 @@ fn plugins_are_verified() {
     for part in ["estimator `grpo`", "check", "groups", "holds", "not claimed", "it keeps what it must and what it claims"] {
         assert!(out.contains(part), "{part:?} in\n{out}");
     }
-    for kind in ["estimator", "transform"] {
+    for kind in ["estimator", "transform", "env"] {
         let (code, out, err) = seen(GOOD, &["verify", kind]);
         assert_eq!((code, err.as_str()), (0, ""), "{out}");
         assert!(out.contains("nothing is broken"), "{out}");
     }
+}
+
+#[test]
+fn environments_are_verified() {
+    let (code, out, err) = seen(GOOD, &["verify", "env", "repair-mdp", "horizon=12"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    insta::assert_snapshot!(out, @"");
+    // It draws nothing, and has no privileged text.
+    let (code, out, _) = seen(GOOD, &["verify", "environment", "token-tree"]);
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("not asked         it has no privileged text"), "{out}");
 }
 
 #[test]
@@ -174,7 +185,13 @@ fn what_cannot_be_verified_is_said() {
         (&["verify", "estimator", "grop"][..], &["there is no estimator `grop`", "did you mean `grpo`?"][..]),
         (&["verify", "estimator", "gae", "lambda=1.5"], &["`gae.lambda`", "command line", "^^^"]),
         (&["verify", "estimator", "gae", "lamda=0.5"], &["`gae` has no key `lamda`", "did you mean `lambda`?"]),
-        (&["verify", "objective"], &["estimator, transform"]),
+        (&["verify", "env", "bugfx"], &["there is no environment `bugfx`", "did you mean `bugfix`?"]),
+        (&["verify", "env", "repair-mdp", "horizon=0"], &["`repair-mdp.horizon`", "1..=1000"]),
+        (
+            &["verify", "env", "alfworld", "games={folder=\"no-games\"}"],
+            &["environment `alfworld` was not checked", "there are none in `./no-games`"],
+        ),
+        (&["verify", "objective"], &["estimator, transform, env"]),
     ] {
         let (code, out, err) = seen(GOOD, words);
         assert_eq!((code, out.as_str()), (2, ""), "{words:?}");
