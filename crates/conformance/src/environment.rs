@@ -90,8 +90,12 @@ fn standing(tasks: &dyn TaskSet) -> Result<Capabilities, Finding> {
     if splits.first().map(String::as_str) != Some(TRAIN) {
         return wrong(format!("its splits are {splits:?}"), "`splits` names `train` first");
     }
-    if let Some(split) = splits.iter().find(|split| tasks.is_empty(split)) {
-        return wrong(format!("its split `{split}` has no tasks"), "`splits` leaves out what is empty; `train` must not be");
+    // What is measured only has nothing to train on.
+    if let Some(split) = splits.iter().find(|split| *split != TRAIN && tasks.is_empty(split)) {
+        return wrong(format!("its split `{split}` has no tasks"), "`splits` leaves out what is empty, beside `train`");
+    }
+    if splits.iter().all(|split| tasks.is_empty(split)) {
+        return wrong("it has no tasks".into(), "an environment without tasks is refused when it is built");
     }
     if tasks.len("no such split") != 0 {
         return wrong("a split that does not exist has tasks".into(), "`len` is 0 for a split that does not exist");
@@ -110,7 +114,7 @@ fn standing(tasks: &dyn TaskSet) -> Result<Capabilities, Finding> {
         .iter()
         .map(|split| beyond(split))
         .chain([TaskId { split: "no such split".into(), index: 0 }, TaskId { split: TRAIN.into(), index: u32::MAX }]);
-    for task in absent {
+    for task in absent.filter(|task| task.index as usize >= tasks.len(&task.split)) {
         if tasks.open(&task, 0).is_ok() {
             return wrong(format!("the task {task} does not exist, and opens"), "`open` gives an error that names the task");
         }
@@ -153,7 +157,8 @@ fn standing(tasks: &dyn TaskSet) -> Result<Capabilities, Finding> {
 
 /// Tasks of a split, spread over it.
 fn some_of(tasks: &dyn TaskSet, split: &str) -> Vec<TaskId> {
-    spread(tasks.len(split), TASKS).map(|index| TaskId { split: split.into(), index: index as u32 }).collect()
+    let len = tasks.len(split).min(u32::MAX as usize);
+    spread(len, TASKS).map(|index| TaskId { split: split.into(), index: index as u32 }).collect()
 }
 
 /// At most `n` of the indices below `len`, first and last among them.
