@@ -198,3 +198,53 @@ fn page(row: &Plugin, report: &Report) -> String {
 fn ticked(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
 }
+
+#[cfg(test)]
+mod tests {
+    use ascribe_conformance::{Difference, Place, Said};
+    use ascribe_core::environment::TaskId;
+
+    use super::*;
+
+    #[test]
+    fn what_is_found_in_an_episode_follows_the_table_in_full() {
+        let row = plugin(Kind::Environment, "bugfix").expect("it is linked");
+        let finding = Finding {
+            why: "the same episode is another one the second time".into(),
+            place: Some(Box::new(Place {
+                task: TaskId { split: "train".into(), index: 3 },
+                seed: 1,
+                actions: vec![Said { text: "read".into(), complete: true }],
+            })),
+            difference: Some(Box::new(Difference {
+                of: "observation".into(),
+                at: 2,
+                expected: ("first".into(), "\"abc\"".into()),
+                found: ("second".into(), "\"abd\"".into()),
+            })),
+            remedy: "draw from the seed".into(),
+        };
+        let broken = |finding| Check { what: "it is one", outcome: Outcome::Broken(finding) };
+        let held = Check { what: "it is there", outcome: Outcome::Held(3) };
+        insta::assert_snapshot!(page(row, &Report(vec![held, broken(finding)])), @r#"
+        environment `bugfix`
+
+          check        result  cases  why
+          it is there  holds   3
+          it is one    broken         the same episode is another one the second time
+
+        it is one
+          the same episode is another one the second time
+            where     task train/3, seed 1, after 1 turn: "read"
+            differs   observation, first at byte 2
+                        first   "abc"
+                        second  "abd"
+            remedy    draw from the seed
+
+        broken: 1 of 2 checks
+        "#);
+        // One that was found on no episode stands in the table.
+        let page = page(row, &Report(vec![broken(Finding::from("it is two".to_string()))]));
+        assert_eq!(page.matches("it is two").count(), 1, "{page}");
+    }
+}

@@ -780,7 +780,7 @@ impl Subject<'_> {
                     let why = format!("the action \"{action}\" has {n} tokens with its stop word, of {most} that it may have");
                     return Err(Finding { remedy, ..live.finding(why) });
                 }
-                if let Some(other) = tokens.insert(encoded, action) {
+                if let Some(other) = tokens.insert(encoded, action).filter(|other| *other != action.as_str()) {
                     return Err(live.finding(format!("the actions \"{other}\" and \"{action}\" are the same words")));
                 }
             }
@@ -839,7 +839,7 @@ impl Subject<'_> {
                 let why = format!("`max_turns` is {}, and the episode goes on after them", self.about.max_turns);
                 // The turns say nothing: all are alike.
                 return Err(Finding {
-                    place: Some(crate::Place { actions: Vec::new(), ..idle.place.clone() }),
+                    place: Some(Box::new(crate::Place { actions: Vec::new(), ..idle.place.clone() })),
                     ..idle.finding(why)
                 });
             }
@@ -964,7 +964,7 @@ impl Subject<'_> {
                 }
             }
         }
-        finding.place = Some(found.place);
+        finding.place = Some(Box::new(found.place));
         Err(finding)
     }
 

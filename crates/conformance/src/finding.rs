@@ -17,9 +17,9 @@ pub struct Finding {
     /// What is wrong, in a sentence.
     pub why: String,
     /// The episode in which it showed; none where no episode was played.
-    pub place: Option<Place>,
+    pub place: Option<Box<Place>>,
     /// Where two that must be equal differ.
-    pub difference: Option<Difference>,
+    pub difference: Option<Box<Difference>>,
     /// What mends it; empty where the check does not know.
     pub remedy: String,
 }
@@ -59,10 +59,15 @@ pub struct Difference {
 
 impl Difference {
     /// Compares byte for byte; `None` where they are equal.
-    pub(crate) fn between(of: &str, expected: (&str, &[u8]), found: (&str, &[u8])) -> Option<Self> {
+    pub(crate) fn between(of: &str, expected: (&str, &[u8]), found: (&str, &[u8])) -> Option<Box<Self>> {
         let (a, b) = (expected.1, found.1);
         let at = a.iter().zip(b).position(|(x, y)| x != y).or((a.len() != b.len()).then_some(a.len().min(b.len())))?;
-        Some(Self { of: of.into(), at, expected: (expected.0.into(), around(a, at)), found: (found.0.into(), around(b, at)) })
+        Some(Box::new(Self {
+            of: of.into(),
+            at,
+            expected: (expected.0.into(), around(a, at)),
+            found: (found.0.into(), around(b, at)),
+        }))
     }
 }
 
@@ -109,7 +114,7 @@ impl fmt::Display for Finding {
         if let Some(place) = &self.place {
             write!(f, "\n  where     {place}")?;
         }
-        if let Some(Difference { of, at, expected, found }) = &self.difference {
+        if let Some(Difference { of, at, expected, found }) = self.difference.as_deref() {
             let width = expected.0.chars().count().max(found.0.chars().count());
             write!(f, "\n  differs   {of}, first at byte {at}")?;
             for (who, what) in [expected, found] {
@@ -153,7 +158,7 @@ mod tests {
         let actions = vec![said("read", true), said(&"x".repeat(50), false)];
         let finding = Finding {
             why: "the restored state is another one".into(),
-            place: Some(Place { task: TaskId { split: "train".into(), index: 3 }, seed: 1, actions }),
+            place: Some(Box::new(Place { task: TaskId { split: "train".into(), index: 3 }, seed: 1, actions })),
             difference: Difference::between("observation", ("saved", b"at 1"), ("restored", b"at 2")),
             remedy: "save all of it".into(),
         };

@@ -32,18 +32,20 @@ impl Live {
         let place = Place { task: task.clone(), seed, actions: Vec::new() };
         let opened = caught(|| Ok::<_, Finding>(tasks.open(task, seed))).map_err(|panic| Finding {
             why: format!("opening the task: {}", panic.why),
-            place: Some(place.clone()),
+            place: Some(Box::new(place.clone())),
             ..Finding::default()
         })?;
         match opened {
             Ok(environment) => Ok(Self { environment, place, over: false }),
-            Err(e) => Err(Finding { why: format!("the task does not open: {e}"), place: Some(place), ..Finding::default() }),
+            Err(e) => {
+                Err(Finding { why: format!("the task does not open: {e}"), place: Some(Box::new(place)), ..Finding::default() })
+            }
         }
     }
 
     /// Something wrong at this point.
     pub fn finding(&self, why: impl Into<String>) -> Finding {
-        Finding { why: why.into(), place: Some(self.place.clone()), ..Finding::default() }
+        Finding { why: why.into(), place: Some(Box::new(self.place.clone())), ..Finding::default() }
     }
 
     fn panicked(&self, call: &str, panic: &Finding) -> Finding {
@@ -135,7 +137,7 @@ impl Live {
                 });
             }
             // Where it panics is said with the action that did it.
-            Err(panic) => return Err(Finding { place: Some(self.place.clone()), ..panic }),
+            Err(panic) => return Err(Finding { place: Some(Box::new(self.place.clone())), ..panic }),
         };
         self.over = step.end.is_some();
         let seen = vec![
