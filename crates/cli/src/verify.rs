@@ -1,11 +1,12 @@
-//! `verify`: whether estimators and transforms keep what they must, and what they claim.
+//! `verify`: whether estimators, transforms and environments keep what they must, and what they claim.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use ascribe_config::{from_example, plugin_keys};
-use ascribe_conformance::{Check, Outcome, Report, runs};
+use ascribe_conformance::{Check, Finding, Outcome, Report, runs};
 use ascribe_core::registry::{Kind, Plugin, plugin, plugins};
-use ascribe_core::{AdvantageEstimator, CreditTransform, Slot};
+use ascribe_core::{AdvantageEstimator, BuildContext, BuildError, CreditTransform, Seeds, Slot, TaskSetConfig};
 
 use crate::args::{Verifiable, VerifyArgs};
 use crate::explain::near;
@@ -17,6 +18,7 @@ pub(crate) fn command(args: &VerifyArgs) -> ExitCode {
     let kind = match args.kind {
         Verifiable::Estimator => Kind::Estimator,
         Verifiable::Transform => Kind::Transform,
+        Verifiable::Environment => Kind::Environment,
     };
     let Some(name) = &args.name else { return all(args.kind, kind) };
     match plugin(kind, name) {
@@ -34,6 +36,10 @@ fn one(kind: Verifiable, row: &Plugin, settings: &[String]) -> ExitCode {
         Ok(Verdict::Checked(report)) => {
             say(&page(row, &report));
             ExitCode::from(if report.broken().next().is_none() { 0 } else { FAILED })
+        }
+        Ok(Verdict::Absent(why)) => {
+            complain(&format!("error: {} `{}` was not checked: {why}", row.kind, row.name));
+            ExitCode::from(REJECTED)
         }
         Ok(Verdict::Needs { keys, why }) => {
             let said: Vec<String> = keys.iter().map(|key| format!("{key}=…")).collect();
@@ -68,10 +74,14 @@ fn all(verifiable: Verifiable, kind: Kind) -> ExitCode {
                 lines.push(vec![row.name.into(), String::new(), String::new(), format!("all: needs {}", ticked(&keys))]);
                 continue;
             }
+            Ok(Verdict::Absent(why)) => {
+                lines.push(vec![row.name.into(), String::new(), String::new(), format!("all: {why}")]);
+                continue;
+            }
             // Its example is not one of it.
             Err(report) => {
                 let why = report.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; ");
-                Report(vec![Check { what: "its example is one of it", outcome: Outcome::Broken(why) }])
+                Report(vec![Check { what: "its example is one of it", outcome: Outcome::Broken(why.into()) }])
             }
         };
         let n = |wanted: fn(&Outcome) -> bool| report.0.iter().filter(|check| wanted(&check.outcome)).count().to_string();
@@ -81,7 +91,7 @@ fn all(verifiable: Verifiable, kind: Kind) -> ExitCode {
             n(|outcome| matches!(outcome, Outcome::Broken(_))),
             n(|outcome| matches!(outcome, Outcome::NotAsked(_))),
         ]);
-        broken.extend(report.broken().map(|(what, why)| format!("`{}`: {what}\n{}", row.name, indent(why, 2))));
+        broken.extend(report.broken().map(|(what, why)| format!("`{}`: {what}\n{}", row.name, indent(&why.to_string(), 2))));
     }
     let mut out = table(&[kind.as_str(), "checks that hold", "broken", "not asked"], lines);
     if broken.is_empty() {
@@ -96,6 +106,8 @@ fn all(verifiable: Verifiable, kind: Kind) -> ExitCode {
 /// What came of verifying a plugin.
 enum Verdict {
     Checked(Report),
+    /// Its data are not here, and what gets them.
+    Absent(String),
     /// Its example does not run here, and why; these keys are the user's to say.
     Needs {
         keys: Vec<String>,
@@ -117,6 +129,22 @@ fn verified(kind: Verifiable, row: &Plugin, settings: &[String]) -> Result<Verdi
             let transform: Slot<dyn CreditTransform> = from_example(row, settings)?;
             Ok(Verdict::Checked(silently(|| ascribe_conformance::transform(&*transform))))
         }
+        Verifiable::Environment => {
+            let config: Slot<dyn TaskSetConfig> = from_example(row, settings)?;
+            let context = BuildContext {
+                seeds: Seeds(0),
+                device: "cpu",
+                threads: 1,
+                environment: None,
+                nodes: BTreeSet::new(),
+                base: ".".into(),
+            };
+            Ok(silently(|| match config.build(&context) {
+                Ok(tasks) => Verdict::Checked(ascribe_conformance::environment(&*tasks)),
+                Err(BuildError::Data(why)) => Verdict::Absent(why),
+                Err(e) => does_not_run(row, settings, e.to_string()),
+            }))
+        }
     }
 }
 
@@ -127,7 +155,7 @@ fn does_not_run(row: &Plugin, settings: &[String], why: String) -> Verdict {
     if settings.is_empty() && !keys.is_empty() {
         return Verdict::Needs { keys, why };
     }
-    Verdict::Checked(Report(vec![Check { what: "it runs", outcome: Outcome::Broken(why) }]))
+    Verdict::Checked(Report(vec![Check { what: "it runs", outcome: Outcome::Broken(why.into()) }]))
 }
 
 /// Runs the checks, which catch panics and report them, without the panics' own words on standard error.
@@ -139,27 +167,84 @@ fn silently<T>(run: impl FnOnce() -> T) -> T {
     out
 }
 
-/// The checks of one plugin.
+/// The checks of one plugin; what is found in an episode follows in full.
 fn page(row: &Plugin, report: &Report) -> String {
     let lines = report.0.iter().map(|check| {
-        let (result, groups, why) = match &check.outcome {
-            Outcome::Held(groups) => ("holds", groups.to_string(), ""),
+        let (result, cases, why) = match &check.outcome {
+            Outcome::Held(cases) => ("holds", cases.to_string(), ""),
             Outcome::NotAsked(why) => ("not asked", String::new(), why.as_str()),
-            Outcome::Broken(why) => ("broken", String::new(), why.as_str()),
+            Outcome::Broken(finding) => ("broken", String::new(), finding.why.as_str()),
         };
-        vec![check.what.to_string(), result.into(), groups, why.into()]
+        vec![check.what.to_string(), result.into(), cases, why.into()]
     });
-    // A transform's case is a batch of groups.
-    let cases = if row.kind == Kind::Transform { "batches" } else { "groups" };
+    // What a check is asked of.
+    let cases = match row.kind {
+        Kind::Transform => "batches",
+        Kind::Environment => "cases",
+        _ => "groups",
+    };
     let checks = table(&["check", "result", cases, "why"], lines.collect());
+    let more = |finding: &Finding| finding.place.is_some() || finding.difference.is_some() || !finding.remedy.is_empty();
+    let findings = report.broken().filter(|(_, finding)| more(finding));
+    let findings: String = findings.map(|(what, finding)| format!("\n\n{what}\n{}", indent(&finding.to_string(), 2))).collect();
     let end = match report.broken().count() {
         0 => "it keeps what it must and what it claims".into(),
         n => format!("broken: {n} of {} checks", report.0.len()),
     };
-    format!("{} `{}`\n\n{}\n\n{end}", row.kind, row.name, indent(&checks, 2))
+    format!("{} `{}`\n\n{}{findings}\n\n{end}", row.kind, row.name, indent(&checks, 2))
 }
 
 /// Names in backticks.
 fn ticked(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use ascribe_conformance::{Difference, Place, Said};
+    use ascribe_core::environment::TaskId;
+
+    use super::*;
+
+    #[test]
+    fn what_is_found_in_an_episode_follows_the_table_in_full() {
+        let row = plugin(Kind::Environment, "bugfix").expect("it is linked");
+        let finding = Finding {
+            why: "the same episode is another one the second time".into(),
+            place: Some(Box::new(Place {
+                task: TaskId { split: "train".into(), index: 3 },
+                seed: 1,
+                actions: vec![Said { text: "read".into(), complete: true }],
+            })),
+            difference: Some(Box::new(Difference {
+                of: "observation".into(),
+                at: 2,
+                expected: ("first".into(), "\"abc\"".into()),
+                found: ("second".into(), "\"abd\"".into()),
+            })),
+            remedy: "draw from the seed".into(),
+        };
+        let broken = |finding| Check { what: "it is one", outcome: Outcome::Broken(finding) };
+        let held = Check { what: "it is there", outcome: Outcome::Held(3) };
+        insta::assert_snapshot!(page(row, &Report(vec![held, broken(finding)])), @r#"
+        environment `bugfix`
+
+          check        result  cases  why
+          it is there  holds   3
+          it is one    broken         the same episode is another one the second time
+
+        it is one
+          the same episode is another one the second time
+            where     task train/3, seed 1, after 1 turn: "read"
+            differs   observation, first at byte 2
+                        first   "abc"
+                        second  "abd"
+            remedy    draw from the seed
+
+        broken: 1 of 2 checks
+        "#);
+        // One that was found on no episode stands in the table.
+        let page = page(row, &Report(vec![broken(Finding::from("it is two".to_string()))]));
+        assert_eq!(page.matches("it is two").count(), 1, "{page}");
+    }
 }

@@ -161,11 +161,44 @@ fn plugins_are_verified() {
     for part in ["estimator `grpo`", "check", "groups", "holds", "not claimed", "it keeps what it must and what it claims"] {
         assert!(out.contains(part), "{part:?} in\n{out}");
     }
-    for kind in ["estimator", "transform"] {
+    for kind in ["estimator", "transform", "env"] {
         let (code, out, err) = seen(GOOD, &["verify", kind]);
         assert_eq!((code, err.as_str()), (0, ""), "{out}");
         assert!(out.contains("nothing is broken"), "{out}");
     }
+}
+
+#[test]
+fn environments_are_verified() {
+    let (code, out, err) = seen(GOOD, &["verify", "env", "repair-mdp", "horizon=12"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    insta::assert_snapshot!(out, @r"
+    environment `repair-mdp`
+
+      check                                                                    result     cases  why
+      its tasks are there, those that are not are refused, and its claims fit  holds      1
+      whatever is said is a turn, not an error                                 holds      6
+      the same seed and actions give the same episode                          holds      6
+      asking changes nothing                                                   holds      6
+      episodes of one set do not touch each other                              holds      2
+      a restored state is the saved one, and goes on like it                   holds      6
+      copies restored from one snapshot do not touch each other                holds      6
+      chance is part of the snapshot                                           holds      6
+      `reseed` decides what follows, and leaves the state as it is             holds      6
+      `reseed` gives what follows chance of its own                            holds      1
+      what is no snapshot of the task is refused, and changes nothing          holds      6
+      admissible actions are sorted, different, and understood                 holds      6
+      what is read and said is made of the vocabulary's words                  holds      4
+      it ends when it says, once, and pays within its bounds                   holds      6
+      equal state keys have equal futures                                      holds      1
+      what is privileged is not read by the agent                              not asked         it has no privileged text
+
+    it keeps what it must and what it claims
+    ");
+    // It draws nothing, and has no privileged text.
+    let (code, out, _) = seen(GOOD, &["verify", "environment", "token-tree"]);
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("not asked         it has no privileged text"), "{out}");
 }
 
 #[test]
@@ -174,7 +207,13 @@ fn what_cannot_be_verified_is_said() {
         (&["verify", "estimator", "grop"][..], &["there is no estimator `grop`", "did you mean `grpo`?"][..]),
         (&["verify", "estimator", "gae", "lambda=1.5"], &["`gae.lambda`", "command line", "^^^"]),
         (&["verify", "estimator", "gae", "lamda=0.5"], &["`gae` has no key `lamda`", "did you mean `lambda`?"]),
-        (&["verify", "objective"], &["estimator, transform"]),
+        (&["verify", "env", "bugfx"], &["there is no environment `bugfx`", "did you mean `bugfix`?"]),
+        (&["verify", "env", "repair-mdp", "horizon=0"], &["`repair-mdp.horizon`", "1..=1000"]),
+        (
+            &["verify", "env", "alfworld", "games={folder=\"no-games\"}"],
+            &["environment `alfworld` was not checked", "there are none in `./no-games`"],
+        ),
+        (&["verify", "objective"], &["estimator, transform, env"]),
     ] {
         let (code, out, err) = seen(GOOD, words);
         assert_eq!((code, out.as_str()), (2, ""), "{words:?}");

@@ -7,14 +7,14 @@ use ascribe_core::log::{GroupLog, LeafLog, TurnLog};
 use ascribe_core::{AdvantageEstimator, Batch, Credit, End, EstimateError, Law, Limit, Need, Now, RowSet, Scope};
 
 use crate::groups::{self, Case, LOST, WON, batch, chains, odd, push_path, random_chains, random_forest, turn, with_history};
-use crate::{Check, Outcome, Report, caught, check};
+use crate::{Check, Finding, Outcome, Report, caught, check};
 
 /// Random groups per check.
 const SEEDS: u64 = 24;
 
 /// Holds an estimator to what all must keep and to what it claims.
 pub fn estimator(estimator: &dyn AdvantageEstimator) -> Report {
-    let (needs, claimed) = match caught(|| Ok((estimator.needs(), estimator.laws()))) {
+    let (needs, claimed) = match caught(|| Ok::<_, Finding>((estimator.needs(), estimator.laws()))) {
         Ok(said) => said,
         Err(why) => return Report(vec![Check { what: "it says what it needs and claims", outcome: Outcome::Broken(why) }]),
     };
@@ -47,7 +47,7 @@ pub fn estimator(estimator: &dyn AdvantageEstimator) -> Report {
 /// # Errors
 /// What it says. A panic is none: the checks find it.
 pub fn runs(estimator: &dyn AdvantageEstimator) -> Result<(), EstimateError> {
-    let answer = caught(|| {
+    let answer: Result<_, String> = caught(|| {
         let log = chains(&[(vec![(1, 0.0), (1, 1.0)], WON), (vec![(1, 0.0)], LOST)]);
         let batch = batch(vec![log], &estimator.needs(), 1.0)?;
         Ok(estimator.estimate(batch.group(0), &Now::default()).map(drop))

@@ -1,25 +1,31 @@
-//! What every estimator and transform must keep, and what it claims beyond: each check is a row of a report.
+//! What every estimator, transform and environment must keep, and what it claims beyond: each check is a row of a report.
 //!
-//! The checks know nothing of a plugin but its trait: groups are made up, with every column that it says it needs.
+//! The checks know nothing of a plugin but its trait. For estimators and transforms groups are made up, with every column that
+//! they say they need; environments are walked at random.
 
 #![forbid(unsafe_code)]
 
+mod environment;
 mod estimator;
+mod finding;
 mod groups;
+mod live;
 mod transform;
 
+pub use environment::environment;
 pub use estimator::{estimator, runs};
+pub use finding::{Difference, Finding, Place, Said};
 pub use transform::transform;
 
 /// What came of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It holds on so many groups.
+    /// It holds in so many cases: groups, batches or episodes.
     Held(usize),
     /// It does not concern this plugin, and why.
     NotAsked(String),
-    /// It does not hold: the first group on which it did not, and what came out.
-    Broken(String),
+    /// It does not hold: the first case in which it did not, and what came out.
+    Broken(Finding),
 }
 
 /// A check and what came of it.
@@ -37,29 +43,33 @@ pub struct Report(pub Vec<Check>);
 
 impl Report {
     /// The checks that do not hold.
-    pub fn broken(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    pub fn broken(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
         self.0.iter().filter_map(|check| match &check.outcome {
-            Outcome::Broken(why) => Some((check.what, why.as_str())),
+            Outcome::Broken(why) => Some((check.what, why)),
             Outcome::Held(_) | Outcome::NotAsked(_) => None,
         })
     }
 }
 
-/// Runs what may panic: a plugin must not, whatever the group.
-fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+/// Runs what may panic: a plugin must not, whatever it is given.
+fn caught<T, E: From<String>>(run: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!("it panics: {}", words.unwrap_or("no message")))
+        Err(format!("it panics: {}", words.unwrap_or("no message")).into())
     })
 }
 
 /// Runs one check over cases, until the first that breaks it.
-fn check<C>(what: &'static str, cases: impl IntoIterator<Item = C>, run: impl Fn(C) -> Result<(), String>) -> Check {
+fn check<C, E: Into<Finding> + From<String>>(
+    what: &'static str,
+    cases: impl IntoIterator<Item = C>,
+    run: impl Fn(C) -> Result<(), E>,
+) -> Check {
     let mut held = 0;
     for case in cases {
         match caught(|| run(case)) {
             Ok(()) => held += 1,
-            Err(why) => return Check { what, outcome: Outcome::Broken(why) },
+            Err(why) => return Check { what, outcome: Outcome::Broken(why.into()) },
         }
     }
     Check { what, outcome: Outcome::Held(held) }
