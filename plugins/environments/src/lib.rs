@@ -3,5 +3,6 @@
 pub mod between;
 pub mod bugfix;
 pub mod finite;
+pub mod mini_tool;
 pub mod repair_mdp;
 pub mod token_tree;
