@@ -2,10 +2,10 @@
 
 mod example;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ascribe_core::batch::NonFinite;
-use ascribe_core::environment::{ActionText, TRAIN, TaskId};
+use ascribe_core::environment::{ActionText, TaskId};
 use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
 use ascribe_core::{AdvantageEstimator, Batch, BuildContext, Now, Seeds, Slot, TaskSet, TaskSetConfig};
 
@@ -20,7 +20,7 @@ const BAD: [&str; 4] = ["search earth_radius", "calculate 2 * 3 * 6371", "verify
 
 fn tasks(keys: &str) -> Box<dyn TaskSet> {
     let config: Slot<dyn TaskSetConfig> = plugin("mini-tool", keys);
-    let nodes = std::collections::BTreeSet::new();
+    let nodes = BTreeSet::new();
     let context = BuildContext { seeds: Seeds(0), device: "cpu", threads: 1, environment: None, nodes, base: ".".into() };
     config.build(&context).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -28,8 +28,10 @@ fn tasks(keys: &str) -> Box<dyn TaskSet> {
 /// A group that says what each plan says, about the circumference of the earth.
 fn played(keys: &str, plans: &[&[&str]]) -> Batch {
     let tasks = tasks(keys);
-    let ids = (0..tasks.len(TRAIN) as u32).map(|index| TaskId { split: TRAIN.into(), index });
-    let task = ids.into_iter().find(|id| tasks.name(id) == "circumference-earth-radius").expect("the text's question");
+    let splits = tasks.splits();
+    let mut ids =
+        splits.iter().flat_map(|split| (0..tasks.len(split) as u32).map(move |index| TaskId { split: split.clone(), index }));
+    let task = ids.find(|id| tasks.name(id) == "circumference-earth-radius").expect("the text's question");
     let mut log = GroupLog { task_name: tasks.name(&task), fingerprint: tasks.fingerprint(), ..GroupLog::default() };
     for plan in plans {
         let mut episode = tasks.open(&task, 0).expect("a task");
