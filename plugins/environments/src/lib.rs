@@ -4,6 +4,7 @@ pub mod between;
 pub mod bugfix;
 pub mod finite;
 pub mod knights;
+pub mod mini_tool;
 pub mod repair_mdp;
 pub mod snapshot;
 pub mod token_tree;
