@@ -4,4 +4,5 @@ pub mod between;
 pub mod bugfix;
 pub mod finite;
 pub mod repair_mdp;
+pub mod sealed;
 pub mod token_tree;

@@ -8,16 +8,14 @@ use ascribe_core::environment::{
 };
 use ascribe_core::log::{Context, End, Limit, Validity};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::expert::{Call, Noise, Seen, decide};
 use super::program::{Body, Op, write};
 use super::tasks::Task;
+use crate::sealed::{seal, unseal};
 
 /// Format of snapshots and state keys.
 const VERSION: u32 = 1;
-/// Bytes of a snapshot's checksum.
-const CHECKSUM: usize = 8;
 
 /// What holds for all episodes of a set of tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -232,28 +230,13 @@ impl Environment for Episode {
     }
 
     fn snapshot(&self) -> Result<Snapshot, RestoreError> {
-        let mut bytes = serde_json::to_vec(&self.state).map_err(|e| RestoreError::Damaged(e.to_string()))?;
-        bytes.extend(checksum(&bytes));
-        Ok(Snapshot { fingerprint: self.fingerprint.to_string(), version: VERSION, bytes, observation: self.text() })
+        seal(&self.fingerprint, VERSION, &self.state, self.text())
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), RestoreError> {
-        if *snapshot.fingerprint != *self.fingerprint {
-            let (expected, found) = (self.fingerprint.to_string(), snapshot.fingerprint.clone());
-            return Err(RestoreError::Foreign { found, expected });
-        }
-        if snapshot.version != VERSION {
-            return Err(RestoreError::Version { found: snapshot.version, expected: VERSION });
-        }
-        let damaged = |what: &str| RestoreError::Damaged(what.into());
-        let at = snapshot.bytes.len().checked_sub(CHECKSUM).ok_or_else(|| damaged("it is too short"))?;
-        let (bytes, sum) = snapshot.bytes.split_at(at);
-        if sum != checksum(bytes) {
-            return Err(damaged("its checksum does not fit"));
-        }
-        let state: State = serde_json::from_slice(bytes).map_err(|e| RestoreError::Damaged(e.to_string()))?;
+        let state: State = unseal(snapshot, &self.fingerprint, VERSION)?;
         if !self.possible(&state) {
-            return Err(damaged("no episode of this task comes to such a state"));
+            return Err(RestoreError::Damaged("no episode of this task comes to such a state".into()));
         }
         let before = std::mem::replace(&mut self.state, state);
         verify_restored(&snapshot.observation, &self.text()).inspect_err(|_| self.state = before)
@@ -286,10 +269,4 @@ impl Environment for Episode {
             (false, _) => u32::from(self.state.seen.function.is_some()),
         })
     }
-}
-
-fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
-    let mut sum = [0; CHECKSUM];
-    sum.copy_from_slice(&Sha256::digest(bytes)[..CHECKSUM]);
-    sum
 }

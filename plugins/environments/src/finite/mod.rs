@@ -20,12 +20,11 @@ use ascribe_core::environment::{
 use ascribe_core::log::{Context, Limit, Validity};
 use ascribe_core::{Draw, End, Environment, FiniteMdp, Need, Provide, Seeds, TaskSet, mdp};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+
+use crate::sealed::{identity, seal, unseal};
 
 /// Format of snapshots and state keys.
 const VERSION: u32 = 1;
-/// Bytes of a snapshot's checksum.
-const CHECKSUM: usize = 8;
 
 /// What a task is, as a table.
 #[derive(Clone, Debug, Serialize)]
@@ -166,29 +165,14 @@ impl Environment for Episode {
     }
 
     fn snapshot(&self) -> Result<Snapshot, RestoreError> {
-        let mut bytes = serde_json::to_vec(&self.at).map_err(|e| RestoreError::Damaged(e.to_string()))?;
-        bytes.extend(checksum(&bytes));
-        let (fingerprint, observation) = (self.task.fingerprint.clone(), self.text().into());
-        Ok(Snapshot { fingerprint, version: VERSION, bytes, observation })
+        seal(&self.task.fingerprint, VERSION, &self.at, self.text().into())
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), RestoreError> {
-        if snapshot.fingerprint != self.task.fingerprint {
-            let (expected, found) = (self.task.fingerprint.clone(), snapshot.fingerprint.clone());
-            return Err(RestoreError::Foreign { found, expected });
-        }
-        if snapshot.version != VERSION {
-            return Err(RestoreError::Version { found: snapshot.version, expected: VERSION });
-        }
-        let damaged = |what: &str| RestoreError::Damaged(what.into());
-        let cut = snapshot.bytes.len().checked_sub(CHECKSUM).ok_or_else(|| damaged("it is too short"))?;
-        let (bytes, sum) = snapshot.bytes.split_at(cut);
-        if sum != checksum(bytes) {
-            return Err(damaged("its checksum does not fit"));
-        }
-        let at: At = serde_json::from_slice(bytes).map_err(|e| RestoreError::Damaged(e.to_string()))?;
+        let at: At = unseal(snapshot, &self.task.fingerprint, VERSION)?;
         let shown = self.task.table.shows.get(at.state).filter(|_| at.turn <= self.task.table.process.horizon);
-        verify_restored(&snapshot.observation, shown.ok_or_else(|| damaged("this task has no such state"))?)?;
+        let shown = shown.ok_or_else(|| RestoreError::Damaged("this task has no such state".into()))?;
+        verify_restored(&snapshot.observation, shown)?;
         self.at = at;
         Ok(())
     }
@@ -200,12 +184,6 @@ impl Environment for Episode {
     fn admissible(&self) -> Option<Vec<String>> {
         Some(if self.is_over() { Vec::new() } else { self.task.table.actions.clone() })
     }
-}
-
-fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
-    let mut sum = [0; CHECKSUM];
-    sum.copy_from_slice(&Sha256::digest(bytes)[..CHECKSUM]);
-    sum
 }
 
 /// What a set of such tasks provides.
@@ -236,9 +214,7 @@ impl FiniteTasks {
         for table in &tables {
             mdp::check(&table.process).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
-        let bytes = serde_json::to_vec(&tables).expect("tables are plain data");
-        let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let fingerprint = format!("{name}/{VERSION}/{hash}");
+        let fingerprint = format!("{name}/{VERSION}/{}", identity(&tables));
         let texts = tables.iter().flat_map(|table| table.shows.iter().chain(&table.actions)).map(String::as_str);
         let words = texts.flat_map(str::split_whitespace).chain([stop]);
         let mut vocabulary: Vec<String> = words.map(String::from).collect();
