@@ -2,7 +2,9 @@
 
 pub mod between;
 pub mod bugfix;
+pub mod curriculum;
 pub mod finite;
 pub mod repair_mdp;
 pub mod sealed;
+pub mod sokoban;
 pub mod token_tree;
