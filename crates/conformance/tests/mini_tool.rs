@@ -93,17 +93,17 @@ fn outcome_rewards_credit_a_plan_as_in_the_text() {
 #[test]
 fn process_rewards_credit_a_plan_as_the_texts_code_does() {
     // 0.3 + 0.95 · 1 = 1.25; 0.3 + 0.95 · 1.25 = 1.4875; 0.3 + 0.95 · 1.4875 = 1.713125
-    check("", &GOOD, "process", &[1.713_125, 1.487_5, 1.25, 1.0]);
+    check("", &GOOD, "process_reward", &[1.713_125, 1.487_5, 1.25, 1.0]);
     // 0.3 − 0.95 · 0.5 = −0.175; 0.3 − 0.95 · 0.175 = 0.13375; 0.3 + 0.95 · 0.13375 = 0.4270625. The numbers printed beside
     // the code, 0.656, 0.376 and 0.170, do not follow from it.
-    check("", &BAD, "process", &[0.427_062_5, 0.133_75, -0.175, -0.5]);
+    check("", &BAD, "process_reward", &[0.427_062_5, 0.133_75, -0.175, -0.5]);
 }
 
 #[test]
 fn process_rewards_for_what_is_useful_find_the_wrong_step() {
-    check("process = \"useful\"", &GOOD, "process", &[1.713_125, 1.487_5, 1.25, 1.0]);
+    check("process = \"useful\"", &GOOD, "process_reward", &[1.713_125, 1.487_5, 1.25, 1.0]);
     // −0.3 − 0.95 · 0.175 = −0.46625; 0.3 − 0.95 · 0.46625 = −0.1429375
-    check("process = \"useful\"", &BAD, "process", &[-0.142_937_5, -0.466_25, -0.175, -0.5]);
+    check("process = \"useful\"", &BAD, "process_reward", &[-0.142_937_5, -0.466_25, -0.175, -0.5]);
 }
 
 #[test]

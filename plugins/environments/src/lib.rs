@@ -2,9 +2,11 @@
 
 pub mod between;
 pub mod bugfix;
+pub mod curriculum;
 pub mod finite;
 pub mod knights;
 pub mod mini_tool;
 pub mod repair_mdp;
-pub mod snapshot;
+pub mod sealed;
+pub mod sokoban;
 pub mod token_tree;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::expert::{Call, Noise, Seen, decide};
 use super::program::{Body, Op, write};
 use super::tasks::Task;
-use crate::snapshot::Owner;
+use crate::sealed::{seal, unseal};
 
 /// Format of snapshots and state keys.
 const VERSION: u32 = 1;
@@ -183,10 +183,6 @@ impl Episode {
         step
     }
 
-    fn owner(&self) -> Owner<'_> {
-        Owner { fingerprint: &self.fingerprint, version: VERSION }
-    }
-
     /// Whether a state can be one of this episode's.
     fn possible(&self, state: &State) -> bool {
         state.body.as_ref().is_none_or(|body| body.same_shape(&self.task.broken))
@@ -234,11 +230,11 @@ impl Environment for Episode {
     }
 
     fn snapshot(&self) -> Result<Snapshot, RestoreError> {
-        self.owner().seal(&self.state, self.text())
+        seal(&self.fingerprint, VERSION, &self.state, self.text())
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), RestoreError> {
-        let state: State = self.owner().unseal(snapshot)?;
+        let state: State = unseal(snapshot, &self.fingerprint, VERSION)?;
         if !self.possible(&state) {
             return Err(RestoreError::Damaged("no episode of this task comes to such a state".into()));
         }

@@ -57,9 +57,9 @@ use ascribe_core::range::Unit;
 use ascribe_core::{BuildContext, BuildError, Need, Provide, Scope, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::between::Between;
+use crate::sealed::identity;
 use episode::{Episode, Rules};
 use expert::Noise;
 use program::Op;
@@ -174,9 +174,7 @@ impl Bugfix {
             noise: self.noise(),
         };
         // The expert is no part of the rules: its noise may change and the tasks stay the same.
-        let all = serde_json::to_vec(&(&train, &held_out, rules.max_calls, rules.call_cost, rules.partial_score))
-            .expect("tasks are plain data");
-        let hash: String = Sha256::digest(all).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let hash = identity(&(&train, &held_out, rules.max_calls, rules.call_cost, rules.partial_score));
         let shared = |tasks: Vec<Task>| tasks.into_iter().map(Arc::new).collect();
         Ok(BugfixTasks {
             train: shared(train),

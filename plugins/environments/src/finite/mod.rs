@@ -20,9 +20,8 @@ use ascribe_core::environment::{
 use ascribe_core::log::{Context, Limit, Validity};
 use ascribe_core::{Draw, End, Environment, FiniteMdp, Need, Provide, Seeds, TaskSet, mdp};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use crate::snapshot::Owner;
+use crate::sealed::{identity, seal, unseal};
 
 /// Format of snapshots and state keys.
 const VERSION: u32 = 1;
@@ -53,10 +52,6 @@ struct Task {
 impl Task {
     fn is_end(&self, state: usize) -> bool {
         self.table.process.transitions[state].is_empty()
-    }
-
-    fn owner(&self) -> Owner<'_> {
-        Owner { fingerprint: &self.fingerprint, version: VERSION }
     }
 }
 
@@ -170,14 +165,14 @@ impl Environment for Episode {
     }
 
     fn snapshot(&self) -> Result<Snapshot, RestoreError> {
-        self.task.owner().seal(&self.at, self.text().into())
+        seal(&self.task.fingerprint, VERSION, &self.at, self.text().into())
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), RestoreError> {
-        let at: At = self.task.owner().unseal(snapshot)?;
+        let at: At = unseal(snapshot, &self.task.fingerprint, VERSION)?;
         let shown = self.task.table.shows.get(at.state).filter(|_| at.turn <= self.task.table.process.horizon);
-        let unknown = || RestoreError::Damaged("this task has no such state".into());
-        verify_restored(&snapshot.observation, shown.ok_or_else(unknown)?)?;
+        let shown = shown.ok_or_else(|| RestoreError::Damaged("this task has no such state".into()))?;
+        verify_restored(&snapshot.observation, shown)?;
         self.at = at;
         Ok(())
     }
@@ -219,9 +214,7 @@ impl FiniteTasks {
         for table in &tables {
             mdp::check(&table.process).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
-        let bytes = serde_json::to_vec(&tables).expect("tables are plain data");
-        let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let fingerprint = format!("{name}/{VERSION}/{hash}");
+        let fingerprint = format!("{name}/{VERSION}/{}", identity(&tables));
         let texts = tables.iter().flat_map(|table| table.shows.iter().chain(&table.actions)).map(String::as_str);
         let words = texts.flat_map(str::split_whitespace).chain([stop]);
         let mut vocabulary: Vec<String> = words.map(String::from).collect();

@@ -410,8 +410,7 @@ fn snapshots_are_refused_where_they_do_not_fit() {
     assert_eq!(refused(&Snapshot { version: 2, ..good.clone() }), RestoreError::Version { found: 2, expected: 1 });
     let shows = Snapshot { observation: format!("{} b", good.observation), ..good.clone() };
     assert_eq!(refused(&shows), RestoreError::Diverged { at: good.observation.len() });
-    let owner = Owner { fingerprint: &good.fingerprint, version: good.version };
-    let nowhere = owner.seal(&At { seed: 0, turn: 1, state: 10_000 }, good.observation.clone()).unwrap();
+    let nowhere = seal(&good.fingerprint, 1, &At { seed: 0, turn: 1, state: 10_000 }, good.observation.clone()).unwrap();
     assert_eq!(refused(&nowhere), RestoreError::Damaged("this task has no such state".into()));
     for at in 0..good.bytes.len() {
         let cut = Snapshot { bytes: good.bytes[..at].to_vec(), ..good.clone() };

@@ -11,7 +11,7 @@ use ascribe_core::log::{Context, End, Validity};
 
 use super::board::{Board, Squares, members};
 use super::expert::{Probe, decide};
-use crate::snapshot::Owner;
+use crate::sealed::{seal, unseal};
 
 /// Format of snapshots and state keys.
 pub const VERSION: u32 = 1;
@@ -86,10 +86,6 @@ impl Episode {
     /// Opens a task, which is where the first knights stand.
     pub fn new(game: Arc<Game>, given: Squares, fingerprint: Arc<str>) -> Self {
         Self { game, fingerprint, given, probes: Vec::new(), knights: given }
-    }
-
-    fn owner(&self) -> Owner<'_> {
-        Owner { fingerprint: &self.fingerprint, version: VERSION }
     }
 
     fn placed(&self) -> usize {
@@ -168,11 +164,11 @@ impl Environment for Episode {
 
     fn snapshot(&self) -> Result<Snapshot, RestoreError> {
         let squares: Vec<Option<usize>> = self.probes.iter().map(|probe| probe.map(|probe| probe.square)).collect();
-        self.owner().seal(&squares, self.text())
+        seal(&self.fingerprint, VERSION, &squares, self.text())
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), RestoreError> {
-        let squares: Vec<Option<usize>> = self.owner().unseal(snapshot)?;
+        let squares: Vec<Option<usize>> = unseal(snapshot, &self.fingerprint, VERSION)?;
         let mut restored = Self::new(Arc::clone(&self.game), self.given, Arc::clone(&self.fingerprint));
         for square in squares {
             if restored.is_over() || square.is_some_and(|square| square >= self.game.board.len()) {

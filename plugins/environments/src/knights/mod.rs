@@ -58,9 +58,9 @@ use ascribe_core::range::Unit;
 use ascribe_core::{BuildContext, BuildError, Draw, Need, Provide, Seeds, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::between::Between;
+use crate::sealed::identity;
 use board::{Board, Squares};
 use episode::{Episode, Game, TO_PLACE};
 
@@ -155,9 +155,7 @@ impl Knights {
             starts
         };
         let (held_out, train) = (split(&classes[..n_held_out]), split(&classes[n_held_out..]));
-        let rules = (*self.rows, *self.columns, *self.max_probes, &train, &held_out);
-        let bytes = serde_json::to_vec(&rules).expect("tasks are plain data");
-        let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let rules = identity(&(*self.rows, *self.columns, *self.max_probes, &train, &held_out));
         let mut vocabulary = episode::words();
         vocabulary.extend((0..board.len()).map(|square| board.name(square)).chain([STOP.into()]));
         let game =
@@ -165,7 +163,7 @@ impl Knights {
         Ok(KnightsTasks {
             train,
             held_out,
-            fingerprint: format!("knights/{}/{hash}", episode::VERSION),
+            fingerprint: format!("knights/{}/{rules}", episode::VERSION),
             capabilities: Capabilities {
                 snapshot: SnapshotKind::Exact,
                 exact_state_key: true,

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::episode::Prospects;
 use super::*;
-use crate::snapshot::Owner;
+use crate::sealed::seal;
 
 fn with(change: impl FnOnce(&mut Knights)) -> KnightsTasks {
     let mut config = Knights::default();
@@ -412,9 +412,8 @@ fn snapshots_of_others_are_refused_and_change_nothing() {
     assert_eq!(refused(newer), RestoreError::Version { found: 2, expected: 1 });
     let shows = Snapshot { observation: format!("{} e4", good.observation), ..good.clone() };
     assert_eq!(refused(shows), RestoreError::Diverged { at: good.observation.len() });
-    let owner = Owner { fingerprint: &good.fingerprint, version: 1 };
     for probes in [vec![Some(20)], vec![Some(usize::MAX)], vec![None; 11]] {
-        let nowhere = owner.seal(&probes, good.observation.clone()).unwrap();
+        let nowhere = seal(&good.fingerprint, 1, &probes, good.observation.clone()).unwrap();
         assert_eq!(refused(nowhere), RestoreError::Damaged("no episode of this task comes to such a state".into()));
     }
     for at in 0..good.bytes.len() {

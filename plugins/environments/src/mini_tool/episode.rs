@@ -10,17 +10,15 @@ use ascribe_core::environment::{
 use ascribe_core::log::{Context, End, Limit, Validity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::call::Call;
 use super::expression::{evaluate, literal, spelled};
 use super::knowledge::{FACTS, find};
 use super::tasks::Task;
+use crate::sealed::{seal, unseal};
 
 /// Format of snapshots and state keys.
 const VERSION: u32 = 1;
-/// Bytes of a snapshot's checksum.
-const CHECKSUM: usize = 8;
 
 /// Process reward of a call to a tool that succeeds.
 const TOOL_SUCCEEDS: f32 = 0.3;
@@ -32,7 +30,7 @@ const ANSWER_RIGHT: f32 = 1.0;
 const ANSWER_WRONG: f32 = -0.5;
 
 /// Column of the process reward.
-pub const PROCESS: &str = "process";
+pub const PROCESS: &str = "process_reward";
 /// Column that says whether a report agrees with the outcome.
 pub const AGREES: &str = "self_report_match";
 /// Column that says whether a wrong answer is reported as right.
@@ -415,28 +413,13 @@ impl Environment for Episode {
     }
 
     fn snapshot(&self) -> Result<Snapshot, RestoreError> {
-        let mut bytes = serde_json::to_vec(&self.state).map_err(|e| RestoreError::Damaged(e.to_string()))?;
-        bytes.extend(checksum(&bytes));
-        Ok(Snapshot { fingerprint: self.fingerprint.to_string(), version: VERSION, bytes, observation: self.text() })
+        seal(&self.fingerprint, VERSION, &self.state, self.text())
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), RestoreError> {
-        if *snapshot.fingerprint != *self.fingerprint {
-            let (expected, found) = (self.fingerprint.to_string(), snapshot.fingerprint.clone());
-            return Err(RestoreError::Foreign { found, expected });
-        }
-        if snapshot.version != VERSION {
-            return Err(RestoreError::Version { found: snapshot.version, expected: VERSION });
-        }
-        let damaged = |what: &str| RestoreError::Damaged(what.into());
-        let at = snapshot.bytes.len().checked_sub(CHECKSUM).ok_or_else(|| damaged("it is too short"))?;
-        let (bytes, sum) = snapshot.bytes.split_at(at);
-        if sum != checksum(bytes) {
-            return Err(damaged("its checksum does not fit"));
-        }
-        let state: State = serde_json::from_slice(bytes).map_err(|e| RestoreError::Damaged(e.to_string()))?;
+        let state: State = unseal(snapshot, &self.fingerprint, VERSION)?;
         if !self.possible(&state) {
-            return Err(damaged("no episode of this task comes to such a state"));
+            return Err(RestoreError::Damaged("no episode of this task comes to such a state".into()));
         }
         let before = std::mem::replace(&mut self.state, state);
         verify_restored(&snapshot.observation, &self.text()).inspect_err(|_| self.state = before)
@@ -478,10 +461,4 @@ impl Environment for Episode {
             _ => 3,
         })
     }
-}
-
-fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
-    let mut sum = [0; CHECKSUM];
-    sum.copy_from_slice(&Sha256::digest(bytes)[..CHECKSUM]);
-    sum
 }

@@ -17,7 +17,7 @@
 //!
 //! Columns on every turn, each for `[reward]` to weigh:
 //!
-//! * `process`, the rule-based process reward: 0.3 for a call that succeeds and −0.3 for one that fails, 1 for the right answer
+//! * `process_reward`, the rule-based process reward: 0.3 for a call that succeeds and −0.3 for one that fails, 1 for the right answer
 //!   and −0.5 for a wrong one, 0 for the report. It contains the outcome: `[reward] env = 0, process = 1`.
 //! * `self_report_match`: 1 for a report that agrees with the outcome (RefGRPO's bonus, arXiv 2606.14211); `overconfident` and
 //!   `underconfident`: 1 for a wrong answer reported as right, and for the right one reported as wrong. They are not there
@@ -74,9 +74,9 @@ use ascribe_core::range::Unit;
 use ascribe_core::{BuildContext, BuildError, Need, Provide, Scope, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::between::Between;
+use crate::sealed::identity;
 use episode::{AGREES, Episode, OVERCONFIDENT, PROCESS, Process, Rules, UNDERCONFIDENT, Verification, WORDS};
 use knowledge::FACTS;
 use tasks::{Kind, Task, Tasks};
@@ -104,7 +104,7 @@ pub struct MiniTool {
     pub max_calls: Between<4, 16>,
     /// What a wrong answer costs, in 0..=1: its reward is the negative of this.
     pub failure_cost: Unit,
-    /// Which calls the column `process` takes for a success: `carried` out, or `useful`.
+    /// Which calls the column `process_reward` takes for a success: `carried` out, or `useful`.
     pub process: Process,
     /// Whether the right answer counts without a verified fact: `optional` or `required`.
     pub verification: Verification,
@@ -181,8 +181,7 @@ impl MiniTool {
             self_report: self.self_report,
         };
         // The expert is no part of the rules: its noise may change and the tasks stay the same.
-        let all = serde_json::to_vec(&(FACTS, &train, &held_out, rules)).expect("tasks are plain data");
-        let hash: String = Sha256::digest(all).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let hash = identity(&(FACTS, &train, &held_out, rules));
         let shared = |tasks: Vec<Task>| tasks.into_iter().map(Arc::new).collect();
         Ok(MiniToolTasks {
             train: shared(train),

@@ -6,6 +6,7 @@ use ascribe_core::registry::{self, Kind as PluginKind};
 use ascribe_core::tokenizer::{Tokenizer, WordTokenizer};
 use ascribe_core::{Draw, Rng, Seeds};
 use proptest::prelude::*;
+use sha2::{Digest, Sha256};
 
 use super::knowledge::find;
 use super::*;
