@@ -125,7 +125,7 @@ impl Subject<'_> {
         let tokens = spread(group, &credit).advantage;
         let of = |t: usize| {
             let label = batch.notes[group.rows().start + t].privileged.clone().unwrap_or_default();
-            let own = tokens[group.sampled_of(t)].to_vec();
+            let own: Vec<_> = group.sampled_of(t).map(|i| tokens.get(i)).collect();
             (label, if own.is_empty() { vec![credit.turns[t]] } else { own })
         };
         Ok((0..group.n_turns()).map(of).collect())
@@ -144,7 +144,7 @@ impl Subject<'_> {
         let batch = self.batch(vec![case.log.clone()])?;
         let credit = self.estimate(&batch, 0)?;
         let group = batch.group(0);
-        let trained = spread(group, &credit).advantage.iter().flatten().count();
+        let trained = spread(group, &credit).advantage.iter_present().count();
         let rows = RowSet::from_credit(&batch, &[credit], None);
         // What is not trained is on no row, and so in no denominator.
         let all: Vec<u32> = (0..rows.len() as u32).collect();

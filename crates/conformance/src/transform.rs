@@ -49,7 +49,7 @@ impl Subject<'_> {
                 let tokens = if seed % 3 == 1 { some(group.sampled().len()) } else { Vec::new() };
                 let plans = (0..if seed % 3 == 2 { turns.len() } else { 0 }).filter(|t| group.sampled_of(*t).len() > 1);
                 let spans = plans.map(|turn| SpanCredit { turn, start: 0, end: 1, advantage: Some(0.5) }).collect();
-                Credit { turns, spans, tokens, ..Credit::default() }
+                Credit { turns, spans, tokens: tokens.into(), ..Credit::default() }
             })
             .collect()
     }
@@ -77,7 +77,7 @@ impl Subject<'_> {
         for (group, (before, after)) in batch.groups().zip(before.iter().zip(&after)) {
             let (x, y) =
                 (ascribe_core::credit::spread(group, before).advantage, ascribe_core::credit::spread(group, after).advantage);
-            if let Some(i) = (0..x.len()).find(|i| x[*i].is_none() && y[*i].is_some()) {
+            if let Some(i) = (0..x.len()).find(|i| x.get(*i).is_none() && y.get(*i).is_some()) {
                 return Err(format!("batch {seed}, group {}: token {i} was not trained and now is", group.index()));
             }
         }
@@ -95,7 +95,7 @@ impl Subject<'_> {
         let full = self.batch(seed)?;
         let untrained = full.groups().map(|g| Credit { turns: vec![None; g.n_turns()], ..Credit::default() }).collect::<Vec<_>>();
         let after = self.apply(&full, untrained.clone(), seed)?;
-        if full.groups().zip(&after).any(|(g, c)| ascribe_core::credit::spread(g, c).advantage.iter().any(Option::is_some)) {
+        if full.groups().zip(&after).any(|(g, c)| ascribe_core::credit::spread(g, c).advantage.iter().any(|a| a.is_some())) {
             return Err(format!("batch {seed}: it trains what nobody trained"));
         }
         let empty = batch(Vec::new(), &self.transform.needs(), 1.0)?;

@@ -146,7 +146,7 @@ impl<'a> Truth<'a> {
                 let row = group.rows().start + t;
                 let place = self.oracle.place(batch.keys.bytes(batch.turns.state[row])).expect("a state of the tree");
                 let action = self.oracle.action(place.state, &batch.notes[row].action).expect("one of its actions");
-                let Some(a) = group.sampled_of(t).next().and_then(|i| advantage[i]) else { continue };
+                let Some(a) = group.sampled_of(t).next().and_then(|i| advantage.get(i)) else { continue };
                 let policy = &self.policy[place.turn][place.state];
                 for (b, slope) in self.exact.gradient[place.turn][place.state].iter().enumerate() {
                     let score = f64::from(u8::from(b == action)) - policy[b];

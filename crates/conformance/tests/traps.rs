@@ -81,7 +81,7 @@ fn credit(estimator: &Estimator, batch: &Batch, g: usize) -> Credit {
 
 /// What an estimator says about the sampled tokens of group `g`.
 fn on_tokens(estimator: &Estimator, batch: &Batch, g: usize) -> Vec<Option<f32>> {
-    spread(batch.group(g), &credit(estimator, batch, g)).advantage
+    spread(batch.group(g), &credit(estimator, batch, g)).advantage.iter().collect()
 }
 
 fn near(got: &[Option<f32>], want: &[f32]) {

@@ -742,21 +742,27 @@ impl<'a> Group<'a> {
         let mut n_tried = children.to_vec();
         self.untried().filter_map(|t| self.parent(t)).for_each(|p| n_tried[p] -= 1);
         let mut out = vec![0.0; parent.len()];
+        // On a path each turn waits for the one after it: what it waits for is handed on without a way through memory.
+        let mut handed = None;
         for t in (0..out.len()).rev() {
             let (future, tried) = match end_of[t] {
                 end if end != ROOT && children[t] == 0 => {
                     let end = &self.batch.leaves[end as usize].end;
                     (leaf(end), *end != End::Untried)
                 }
-                _ => (out[t], true),
+                _ => (handed.take().unwrap_or(out[t]), true),
             };
             let mine = step(t, future);
             out[t] = mine;
             // The parent's slot holds the running mean of its children until its own turn comes.
             if parent[t] != ROOT && tried {
                 let p = parent[t] as usize - first;
-                // The next turn waits for this number, and a division is long.
-                out[p] += if n_tried[p] == 1 { mine } else { mine / f64::from(n_tried[p]) };
+                match n_tried[p] {
+                    1 if p + 1 == t => handed = Some(mine),
+                    // A division is long.
+                    1 => out[p] += mine,
+                    n => out[p] += mine / f64::from(n),
+                }
             }
         }
         out

@@ -46,7 +46,7 @@ pub struct Credit {
     /// Finer, per span: overrides the turn's.
     pub spans: Vec<SpanCredit>,
     /// Finest, per sampled token: overrides span and turn. `[sampled tokens]` or empty.
-    pub tokens: Vec<Option<f32>>,
+    pub tokens: Column,
     /// Loss weight per turn; empty is 1 everywhere.
     pub weight: Vec<f32>,
     /// Named targets for signals.
@@ -63,7 +63,11 @@ impl Credit {
 
     /// One advantage per sampled token, all trained.
     pub fn per_token(n_turns: usize, advantages: impl IntoIterator<Item = f64>) -> Self {
-        let tokens = advantages.into_iter().map(|a| Some(a as f32)).collect();
+        Self::of_tokens(n_turns, Column::full(advantages.into_iter().map(|a| a as f32).collect()))
+    }
+
+    /// Advantages of sampled tokens, `[sampled tokens]`; a gap is not trained.
+    pub fn of_tokens(n_turns: usize, tokens: Column) -> Self {
         Self { turns: vec![None; n_turns], tokens, ..Self::default() }
     }
 
@@ -88,7 +92,7 @@ impl Credit {
             _ => Ok(()),
         };
         self.turns.iter().enumerate().try_for_each(|(i, x)| finite("turn", i, *x))?;
-        self.tokens.iter().enumerate().try_for_each(|(i, x)| finite("token", i, *x))?;
+        self.tokens.iter().enumerate().try_for_each(|(i, x)| finite("token", i, x))?;
         self.spans.iter().try_for_each(|s| finite("a span of turn", s.turn, s.advantage))?;
         self.weight.iter().enumerate().try_for_each(|(i, x)| finite("turn weight", i, Some(*x)))?;
         if let Some(s) = self.spans.iter().find(|s| s.turn >= turns) {
@@ -116,7 +120,7 @@ impl Credit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenCredit {
     /// Advantage; `None` is not trained. `[sampled tokens]`.
-    pub advantage: Vec<Option<f32>>,
+    pub advantage: Column,
     /// Loss weight, `[sampled tokens]`.
     pub weight: Vec<f32>,
 }
@@ -124,12 +128,11 @@ pub struct TokenCredit {
 /// Spreads credit onto sampled tokens: the finest that speaks wins; a turn's number is broadcast, never divided.
 pub fn spread(group: Group<'_>, credit: &Credit) -> TokenCredit {
     let n = group.sampled().len();
-    let mut advantage = Vec::with_capacity(n);
-    let mut weight = Vec::with_capacity(n);
+    let (mut advantage, mut weight) = (Column::default(), Vec::with_capacity(n));
     // Turns have their tokens in order and without gaps.
     for t in 0..group.n_turns() {
         let end = group.sampled_of(t).end;
-        advantage.resize(end, credit.turns[t]);
+        advantage.push_n(credit.turns[t], end - advantage.len());
         weight.resize(end, credit.weight.get(t).copied().unwrap_or(1.0));
     }
     for span in &credit.spans {
@@ -138,13 +141,13 @@ pub fn spread(group: Group<'_>, credit: &Credit) -> TokenCredit {
         for i in group.sampled_of(span.turn) {
             let at = group.batch().sampled.at[group.sampled().start + i] - action_start;
             if (span.start..span.end).contains(&at) {
-                advantage[i] = span.advantage;
+                advantage.set(i, span.advantage);
             }
         }
     }
-    for (slot, finest) in advantage.iter_mut().zip(&credit.tokens) {
+    for (i, finest) in credit.tokens.iter().enumerate() {
         if finest.is_some() {
-            *slot = *finest;
+            advantage.set(i, finest);
         }
     }
     TokenCredit { advantage, weight }
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(spread(g, &credit).advantage, [Some(2.0), Some(2.0), Some(2.0), None, None]);
         credit.spans = vec![SpanCredit { turn: 0, start: 1, end: 2, advantage: Some(7.0) }];
         assert_eq!(spread(g, &credit).advantage, [Some(2.0), Some(7.0), Some(2.0), None, None]);
-        credit.tokens = vec![None, Some(9.0), None, None, Some(1.0)];
+        credit.tokens = vec![None, Some(9.0), None, None, Some(1.0)].into();
         credit.weight = vec![1.0, 0.5];
         let spread = spread(g, &credit);
         assert_eq!(spread.advantage, [Some(2.0), Some(9.0), Some(2.0), None, Some(1.0)]);

@@ -128,7 +128,7 @@ impl RowSet {
                     let first = set.at.len();
                     let state = group.parent(t).map_or(0, |p| p + 1);
                     for i in group.sampled_of(t) {
-                        let Some(a) = tokens.advantage[i] else { continue };
+                        let Some(a) = tokens.advantage.get(i) else { continue };
                         let s = group.sampled().start + i;
                         set.at.push(start + batch.sampled.at[s] as usize);
                         set.support.push(batch.sampled.support[s]);

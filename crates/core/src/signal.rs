@@ -1,5 +1,7 @@
 //! Named columns of numbers, of which some may be absent. Absent is not zero and not NaN.
 
+use std::borrow::Cow;
+
 /// What a column has one number for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
@@ -11,8 +13,8 @@ pub enum Scope {
     Token,
 }
 
-/// A column of numbers.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A column of numbers. Where none is absent, a number takes four bytes.
+#[derive(Clone, Debug, Default)]
 pub struct Column {
     values: Vec<f32>,
     /// Empty where all are present.
@@ -45,6 +47,11 @@ impl Column {
         (self.present.is_empty() || self.present[i]).then(|| self.values[i])
     }
 
+    /// Each number or gap, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Option<f32>> + Clone + '_ {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
     /// All numbers, if none is absent.
     pub fn all(&self) -> Option<&[f32]> {
         self.present.iter().all(|p| *p).then_some(&self.values[..])
@@ -67,24 +74,79 @@ impl Column {
         self.values.push(value.unwrap_or(0.0));
     }
 
-    /// Puts a number into row `i`.
-    pub fn set(&mut self, i: usize, value: f32) {
-        self.values[i] = value;
-        if !self.present.is_empty() {
-            self.present[i] = true;
+    /// Appends `n` times the same number, or gaps.
+    pub fn push_n(&mut self, value: Option<f32>, n: usize) {
+        let len = self.len() + n;
+        if n > 0 && (value.is_none() || !self.present.is_empty()) {
+            self.present.resize(self.values.len(), true);
+            self.present.resize(len, value.is_some());
         }
+        self.values.resize(len, value.unwrap_or(0.0));
+    }
+
+    /// Puts a number or a gap into row `i`.
+    pub fn set(&mut self, i: usize, value: impl Into<Option<f32>>) {
+        let value = value.into();
+        if value.is_none() && self.present.is_empty() {
+            self.present = vec![true; self.len()];
+        }
+        if !self.present.is_empty() {
+            self.present[i] = value.is_some();
+        }
+        self.values[i] = value.unwrap_or(0.0);
+    }
+
+    /// Changes each number of `range` that is present.
+    pub fn update(&mut self, range: std::ops::Range<usize>, mut change: impl FnMut(&mut f32)) {
+        if self.present.is_empty() {
+            self.values[range].iter_mut().for_each(change);
+        } else {
+            let numbers = self.values[range.clone()].iter_mut().zip(&self.present[range]);
+            numbers.filter(|(_, present)| **present).for_each(|(value, _)| change(value));
+        }
+    }
+
+    /// Removes all rows.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.present.clear();
+    }
+
+    /// The numbers that are present, in order; not copied where none is absent.
+    pub fn present(&self) -> Cow<'_, [f32]> {
+        self.all().map_or_else(|| self.iter_present().collect(), Cow::Borrowed)
     }
 
     /// The numbers that are present, in order.
     pub fn iter_present(&self) -> impl Iterator<Item = f32> + '_ {
-        (0..self.len()).filter_map(|i| self.get(i))
+        self.iter().flatten()
+    }
+}
+impl Extend<Option<f32>> for Column {
+    fn extend<I: IntoIterator<Item = Option<f32>>>(&mut self, iter: I) {
+        iter.into_iter().for_each(|x| self.push(x));
     }
 }
 impl FromIterator<Option<f32>> for Column {
     fn from_iter<I: IntoIterator<Item = Option<f32>>>(iter: I) -> Self {
         let mut column = Self::default();
-        iter.into_iter().for_each(|x| column.push(x));
+        column.extend(iter);
         column
+    }
+}
+impl From<Vec<Option<f32>>> for Column {
+    fn from(rows: Vec<Option<f32>>) -> Self {
+        rows.into_iter().collect()
+    }
+}
+impl PartialEq for Column {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+impl<T: AsRef<[Option<f32>]>> PartialEq<T> for Column {
+    fn eq(&self, other: &T) -> bool {
+        self.iter().eq(other.as_ref().iter().copied())
     }
 }
 
@@ -111,5 +173,26 @@ mod tests {
         assert_eq!(column.slice(0..1), Some(&[0.0][..]));
         assert_eq!(column.slice(0..2), None);
         assert_eq!(column.iter_present().collect::<Vec<_>>(), [0.0, 2.0]);
+    }
+
+    #[test]
+    fn rows_change_in_place() {
+        let mut column = Column::full(vec![1.0, 2.0]);
+        column.push_n(Some(3.0), 2);
+        assert_eq!(column.all(), Some(&[1.0, 2.0, 3.0, 3.0][..]));
+        column.push_n(None, 0);
+        column.push_n(None, 2);
+        column.push_n(Some(4.0), 1);
+        assert_eq!(column, [Some(1.0), Some(2.0), Some(3.0), Some(3.0), None, None, Some(4.0)]);
+        column.set(4, 5.0);
+        column.set(0, None);
+        column.update(0..5, |x| *x *= 2.0);
+        assert_eq!(column, [None, Some(4.0), Some(6.0), Some(6.0), Some(10.0), None, Some(4.0)]);
+        assert_eq!(*column.present(), [4.0, 6.0, 6.0, 10.0, 4.0]);
+        // What is equal does not depend on how it came about.
+        column.set(0, 0.0);
+        column.set(5, 0.0);
+        assert_eq!(column, Column::full(vec![0.0, 4.0, 6.0, 6.0, 10.0, 0.0, 4.0]));
+        assert_ne!(column, [Some(0.0)]);
     }
 }

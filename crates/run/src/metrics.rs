@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ascribe_core::credit::spread;
 use ascribe_core::environment::Outcome;
 use ascribe_core::log::Validity;
-use ascribe_core::{Batch, Credit, End, Group, Metrics, Scope};
+use ascribe_core::{Batch, Column, Credit, End, Group, Metrics, Scope};
 use ascribe_math::spread::{Deviation, is_constant, moments};
 use rayon::prelude::*;
 
@@ -72,10 +72,10 @@ pub(crate) fn of_rollout(batch: &Batch, weights: &BTreeMap<String, f64>, declare
 pub(crate) fn of_credit(batch: &Batch, credit: &[Credit]) -> Metrics {
     let mut m = Metrics::default();
     let groups: Vec<(Group<'_>, &Credit)> = batch.groups().zip(credit).collect();
-    let spread: Vec<Vec<Option<f32>>> = groups.par_iter().map(|(g, c)| spread(*g, c).advantage).collect();
-    let trained = || spread.iter().flatten().filter_map(|a| a.map(f64::from));
+    let spread: Vec<Column> = groups.par_iter().map(|(g, c)| spread(*g, c).advantage).collect();
+    let trained = || spread.iter().flat_map(Column::iter_present).map(f64::from);
     m.summarise("critic/advantages", trained());
-    mean(&mut m, "credit/trained_rate", spread.iter().flatten().map(|a| f64::from(u8::from(a.is_some()))));
+    mean(&mut m, "credit/trained_rate", spread.iter().flat_map(Column::iter).map(|a| f64::from(u8::from(a.is_some()))));
     // Where nothing is trained, no advantage says anything.
     if batch.groups().any(|g| g.n_turns() > 0) {
         m.set("credit/zero_rate", 1.0);
@@ -86,7 +86,8 @@ pub(crate) fn of_credit(batch: &Batch, credit: &[Credit]) -> Metrics {
     // 0 where every turn of a trajectory gets the same: outcome credit. What finer methods add shows here.
     let within = groups.iter().zip(&spread).flat_map(|((g, _), advantage)| {
         g.trajectories().filter_map(|path| {
-            let turns: Vec<f64> = path.turns_up().filter_map(|t| mean_of(&advantage[g.sampled_of(t)])).collect();
+            let turns: Vec<f64> =
+                path.turns_up().filter_map(|t| mean_of(g.sampled_of(t).filter_map(|i| advantage.get(i)))).collect();
             (turns.len() >= 2).then(|| moments(&turns).deviation(Deviation::Population))
         })
     });
@@ -152,8 +153,8 @@ fn mean(m: &mut Metrics, name: &str, numbers: impl Iterator<Item = f64>) {
     }
 }
 
-fn mean_of(advantage: &[Option<f32>]) -> Option<f64> {
-    let present: Vec<f64> = advantage.iter().filter_map(|a| a.map(f64::from)).collect();
+fn mean_of(advantages: impl Iterator<Item = f32>) -> Option<f64> {
+    let present: Vec<f64> = advantages.map(f64::from).collect();
     (!present.is_empty()).then(|| present.iter().sum::<f64>() / present.len() as f64)
 }
 

@@ -311,7 +311,7 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
             })
             .collect(),
         states: states.collect(),
-        token_credit: credit.tokens.clone(),
+        token_credit: credit.tokens.iter().collect(),
     }
 }
 

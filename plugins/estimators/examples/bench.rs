@@ -16,6 +16,7 @@ use ascribe_core::credit::{TokenCredit, spread};
 use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
 use ascribe_core::{AdvantageEstimator, Batch, Column, Credit, CreditTransform, End, Now, Scope, Seeds, Signal};
 use ascribe_estimators::{Gae, Gigpo, Hgpo, Igpo, Tempo, actor_signals, critic_signals};
+use ascribe_math::{moments, pooled, whitening};
 use ascribe_transforms::Whiten;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -202,7 +203,7 @@ fn igpo(arrays: &Arrays) -> Result<Figures, Box<dyn Error>> {
     };
     arrays.write("ours.advantages", of_turns(&credits(&igpo, &batch)))?;
     let of_tokens = on_tokens();
-    let of_tokens = of_tokens.iter().flat_map(|credit| &credit.advantage).map(|a| a.expect("trained"));
+    let of_tokens = of_tokens.iter().flat_map(|credit| credit.advantage.iter()).map(|a| a.expect("trained"));
     arrays.write("ours.on_tokens", of_tokens)?;
     Ok([("build", build), ("estimate", seconds(|| credits(&igpo, &batch))), ("spread", seconds(on_tokens))].into())
 }
@@ -224,19 +225,22 @@ fn gae(arrays: &Arrays) -> Result<Figures, Box<dyn Error>> {
         Whiten::default().apply(&batch, &mut credits, &Now::default(), Seeds(0));
         credits
     };
-    let on_slices = || {
-        let mut out = vec![0.0f32; rewards.len()];
+    // The buffer is the caller's: an update has one and keeps it.
+    let mut out = vec![0.0; rewards.len()];
+    let mut on_slices = || {
         let rows = rewards.chunks(arrays.steps).zip(values.chunks(arrays.steps)).zip(out.chunks_mut(arrays.steps));
-        for ((rewards, values), out) in rows {
+        let of_row = |((rewards, values), out): ((&[f32], &[f32]), &mut [f32])| {
             ascribe_math::gae(rewards, values, 0.0, gamma, lambda, out);
-        }
-        ascribe_math::whiten(&mut out, 1e-8);
-        out
+            moments(out)
+        };
+        let of_rows: Vec<_> = rows.map(of_row).collect();
+        whitening(&pooled(&of_rows), 1e-8).apply(&mut out);
     };
-    arrays.write("ours.advantages", whitened().iter().flat_map(|credit| &credit.tokens).map(|a| a.expect("trained")))?;
-    arrays.write("ours.on_slices", on_slices())?;
+    arrays.write("ours.advantages", whitened().iter().flat_map(|credit| credit.tokens.iter()).map(|a| a.expect("trained")))?;
+    let slices = seconds(&mut on_slices);
+    arrays.write("ours.on_slices", out)?;
     let alone = seconds(|| credits(&estimator, &batch));
-    Ok([("build", build), ("estimate", seconds(whitened)), ("alone", alone), ("slices", seconds(on_slices))].into())
+    Ok([("build", build), ("estimate", seconds(whitened)), ("alone", alone), ("slices", slices)].into())
 }
 
 /// Branches of one turn: a `reward`, and the value of its `endpoint`, NaN after a true end. A critic's `estimate`s of each

@@ -13,7 +13,7 @@ use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law,
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{credit_of_tokens, needs_over, token_values, value_at_end};
+use crate::values::{needs_over, token_values, value_at_end};
 
 /// `[estimator.bilevel-gae]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -49,7 +49,8 @@ plugin! {
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            Ok(credit_of_tokens(group, self.advantages(group).into_iter().map(|a| a.map(|a| a as f32)).collect()))
+            let tokens = self.advantages(group).into_iter().map(|a| a.map(|a| a as f32));
+            Ok(Credit::of_tokens(group.n_turns(), tokens.collect()))
         }
     }
 }

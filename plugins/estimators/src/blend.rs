@@ -114,9 +114,9 @@ fn on_turns(group: Group<'_>, parts: &[(f64, Credit)]) -> Credit {
 fn on_tokens(group: Group<'_>, parts: &[(f64, Credit)]) -> Credit {
     let spread: Vec<_> = parts.iter().map(|(weight, credit)| (*weight, spread(group, credit))).collect();
     let tokens = (0..group.sampled().len()).map(|i| {
-        sum(spread.iter().map(|(weight, part)| part.advantage[i].map(|a| weight * f64::from(part.weight[i]) * f64::from(a))))
+        sum(spread.iter().map(|(weight, part)| part.advantage.get(i).map(|a| weight * f64::from(part.weight[i]) * f64::from(a))))
     });
-    Credit { turns: vec![None; group.n_turns()], tokens: rounded(tokens), ..Credit::default() }
+    Credit::of_tokens(group.n_turns(), rounded(tokens).into())
 }
 
 /// Sum of the terms there are; `None` of none.
@@ -184,7 +184,7 @@ mod tests {
         let blend = given(vec![(1.0, fine), (10.0, per_turn(&[Some(1.0), None]))]);
         let credit = estimate(&blend, &path());
         assert_eq!(spread(path().group(0), &credit).advantage, [Some(11.0), Some(15.0), None, Some(1.0)]);
-        let tokens = Credit { tokens: vec![None, Some(2.0), None, None], ..per_turn(&[None, Some(4.0)]) };
+        let tokens = Credit { tokens: vec![None, Some(2.0), None, None].into(), ..per_turn(&[None, Some(4.0)]) };
         let blend = given(vec![(1.0, tokens), (1.0, per_turn(&[None, Some(1.0)]))]);
         let credit = estimate(&blend, &path());
         assert_eq!(spread(path().group(0), &credit).advantage, [None, Some(2.0), Some(5.0), Some(5.0)]);
@@ -196,7 +196,7 @@ mod tests {
         let blend = given(vec![(1.0, weighted.clone()), (1.0, per_turn(&[Some(1.0), Some(1.0)]))]);
         let credit = estimate(&blend, &path());
         assert_eq!((credit.turns, credit.weight), (vec![Some(3.0), Some(1.0)], vec![]));
-        let fine = Credit { tokens: vec![Some(1.0); 4], ..per_turn(&[None, None]) };
+        let fine = Credit { tokens: vec![Some(1.0); 4].into(), ..per_turn(&[None, None]) };
         let credit = estimate(&given(vec![(1.0, weighted), (1.0, fine)]), &path());
         assert_eq!(credit.tokens, [Some(3.0), Some(3.0), Some(1.0), Some(1.0)]);
     }

@@ -223,7 +223,7 @@ impl Command {
             .map(|(name, target)| (name, Target { scope: target.on.into(), column: target.values.into_iter().collect() }));
         let credit = Credit {
             turns: answer.turns,
-            tokens: answer.tokens,
+            tokens: answer.tokens.into(),
             weight: answer.weight,
             targets: targets.collect(),
             ..Credit::default()
@@ -407,7 +407,7 @@ mod tests {
         );
         all.targets.push("value".into());
         let credit = ask(&all, &two_turns()).unwrap();
-        assert_eq!((credit.turns, credit.tokens), (vec![Some(0.5), None], vec![None, Some(-0.001)]));
+        assert_eq!((credit.turns, credit.tokens), (vec![Some(0.5), None], vec![None, Some(-0.001)].into()));
         assert_eq!((credit.weight, credit.bundles), (vec![1.0, 0.25], vec![]));
         let want = Target { scope: Scope::Turn, column: [None, Some(2.0)].into_iter().collect() };
         assert_eq!(credit.targets, [("value".to_string(), want)].into());

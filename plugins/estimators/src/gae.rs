@@ -13,12 +13,12 @@
 //! takes 0 beyond the end of a truncated path too. Here turns are turns, and a truncated path bootstraps.
 
 use ascribe_core::range::Unit;
-use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin, preset};
+use ascribe_core::{AdvantageEstimator, Column, Credit, Decay, EstimateError, Group, Law, Need, Now, Step, plugin, preset};
 use ascribe_math::gae;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{credit_of_tokens, credit_of_tried, fold_tokens, needs_over, td_errors, token_values, value_at_end};
+use crate::values::{credit_of_tried, fold_tokens, needs_over, td_errors, token_values, value_at_end};
 
 /// `[estimator.gae]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -56,7 +56,7 @@ plugin! {
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             if self.unit == Step::Token {
-                return Ok(credit_of_tokens(group, self.over_tokens(group)));
+                return Ok(Credit::of_tokens(group.n_turns(), self.over_tokens(group)));
             }
             let delta = td_errors(group, *self.gamma);
             let decay = *self.gamma * *self.lambda;
@@ -67,7 +67,7 @@ plugin! {
 }
 
 impl Gae {
-    fn over_tokens(&self, group: Group<'_>) -> Vec<Option<f32>> {
+    fn over_tokens(&self, group: Group<'_>) -> Column {
         let value = token_values(group);
         fold_tokens(
             group,
@@ -151,7 +151,7 @@ mod tests {
             let gae = Gae { unit: Step::Token, ..gae(gamma, lambda) };
             gae.estimate(calls.group(0), &Now::default()).unwrap().tokens
         };
-        let close = |got: Vec<Option<f32>>, want: [f32; 5]| {
+        let close = |got: Column, want: [f32; 5]| {
             assert!(got.iter().zip(want).all(|(g, w)| (g.unwrap() - w).abs() < 1e-4), "{got:?}, not {want:?}");
         };
         close(of(1.0, 1.0), [0.2, 0.3, 0.2, 0.1, 0.1]);

@@ -258,7 +258,7 @@ mod tests {
     }
     /// Per turn of [`spoken`]: the advantages of switch, subgoal and action.
     fn levels(hae: &Hae, batch: &Batch) -> Vec<[Option<f32>; 3]> {
-        let tokens = spread(batch.group(0), &estimate(hae, batch)).advantage;
+        let tokens: Vec<_> = spread(batch.group(0), &estimate(hae, batch)).advantage.iter().collect();
         tokens
             .chunks(4)
             .map(|turn| match turn {

@@ -103,12 +103,15 @@ impl Hgpo {
         let how = Standardise { scale: self.std.then_some((Deviation::Population, *self.epsilon)), singleton: Singleton::Zero };
         // Two steps agree on the last k observations if they agree on their own and, a step before, on k − 1: if they lie in
         // one cluster of the level below. On no observation all agree.
-        let mut before = vec![Some(0); n];
+        let anchors = clusters(steps.anchors.iter().map(|anchor| u64::from(*anchor)));
+        let n_of = |cluster: &[u32]| cluster.iter().max().map_or(0, |last| u64::from(*last) + 1);
+        let n_anchors = n_of(&anchors);
+        let (mut before, mut n_before) = (vec![Some(0); n], 1);
         for level in 1..=self.levels.get().saturating_add(1) {
             let key = |step: usize| match before[step] {
-                Some(cluster) => pair(cluster, steps.anchors[step]),
-                // Too close to the start to have k observations: alone, under a number that no cluster has.
-                None => pair(u32::MAX, step as u32),
+                Some(cluster) => u64::from(cluster) * n_anchors + u64::from(anchors[step]),
+                // Too close to the start to have k observations: alone, under a number that no pair has.
+                None => n_before * n_anchors + step as u64,
             };
             let cluster = clusters((0..n).map(key));
             let weight = (level as f64 + 1.0).powf(*self.alpha);
@@ -119,6 +122,7 @@ impl Hgpo {
                 let (weight, measure) = told_in[*c as usize];
                 add(step, weight, measure.of(steps.returns[step]));
             }
+            n_before = n_of(&cluster);
             let below = |parent: &Option<u32>| parent.and_then(|p| before[p as usize].map(|_| cluster[p as usize]));
             before = steps.parents.iter().map(below).collect();
             if before.iter().all(Option::is_none) {
@@ -128,11 +132,6 @@ impl Hgpo {
         let mean = |(sum, weights): (f64, f64)| if weights > 0.0 { sum / (weights + *self.epsilon) } else { 0.0 };
         sum.into_iter().zip(weights).map(mean).collect()
     }
-}
-
-/// Two numbers as one key.
-fn pair(a: u32, b: u32) -> u64 {
-    (u64::from(a) << 32) | u64::from(b)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@
 //! stands in the same column of the padded rows. That baseline depends on how long the siblings speak.
 
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, Decay, End, EstimateError, Group, Need, Now, Scope, plugin};
+use ascribe_core::{AdvantageEstimator, Column, Credit, Decay, End, EstimateError, Group, Need, Now, Scope, plugin};
 use ascribe_math::{Deviation, centre_columns, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -213,16 +213,16 @@ fn against_columns(group: Group<'_>, earned: &[Earned]) -> Credit {
     };
     let mut rows: Vec<Vec<f64>> = paths.iter().map(row).collect();
     centre_columns(&mut rows);
-    let mut tokens = vec![None; group.sampled().len()];
+    let mut tokens = Column::absent(group.sampled().len());
     for (path, row) in paths.iter().zip(&rows) {
         for t in path {
             for i in group.sampled_of(*t) {
                 let within = (at[first_token + i] - turns.action_start[first_row + t]) as usize;
-                tokens[i] = Some(row[begin[*t] + within] as f32);
+                tokens.set(i, row[begin[*t] + within] as f32);
             }
         }
     }
-    Credit { turns: vec![None; group.n_turns()], tokens, ..Credit::default() }
+    Credit::of_tokens(group.n_turns(), tokens)
 }
 
 #[cfg(test)]
@@ -232,7 +232,7 @@ mod tests {
     use crate::graph::tests::{forests, groups, is_sound, order_does_not_matter};
     use crate::outcome::Over;
     use crate::{Grpo, Mode};
-    use ascribe_core::{Batch, Column, Signal};
+    use ascribe_core::{Batch, Signal};
     use proptest::prelude::*;
 
     fn igpo(gamma: f64, norm: Norm, std: bool) -> Igpo {

@@ -12,13 +12,12 @@
 //! 0; with `mode = "official"` its return, as in verl. A place that one path alone reaches has that path as its own
 //! baseline: 0 up to ε. Rollouts must not branch.
 
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Scope, plugin};
+use ascribe_core::{AdvantageEstimator, Column, Credit, EstimateError, Group, Law, Need, Now, Scope, plugin};
 use ascribe_math::returns;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Mode;
-use crate::values::credit_of_tokens;
 
 /// Tokens of a group that are compared with one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -86,11 +85,11 @@ plugin! {
                 });
                 tokens.push(of_path);
             }
-            let mut out = vec![None; rewards.len()];
+            let mut out = Column::absent(rewards.len());
             for (tokens, advantages) in tokens.iter().zip(self.advantages(&rows)) {
-                tokens.iter().zip(advantages).for_each(|(i, a)| out[*i] = Some(a as f32));
+                tokens.iter().zip(advantages).for_each(|(i, a)| out.set(*i, a as f32));
             }
-            Ok(credit_of_tokens(group, out))
+            Ok(Credit::of_tokens(group.n_turns(), out))
         }
     }
 }
@@ -194,8 +193,8 @@ mod tests {
         let group = batch(vec![of(1, 1.0), of(1, 0.0)], &[(0, WON), (1, LOST)]);
         let group = signalled(group, SUM_PI_SQUARED, Scope::Token, &[0.5, 0.5]);
         let of = |place| estimator(place).estimate(group.group(0), &Now::default()).unwrap().tokens;
-        let close = |got: Vec<Option<f32>>| {
-            got[0].is_some_and(|a| (a - 0.5).abs() < 1e-6) && got[1].is_some_and(|a| (a + 0.5).abs() < 1e-6)
+        let close = |got: Column| {
+            got.get(0).is_some_and(|a| (a - 0.5).abs() < 1e-6) && got.get(1).is_some_and(|a| (a + 0.5).abs() < 1e-6)
         };
         assert!(close(of(Place::Sampled)) && close(of(Place::Sequence)));
     }

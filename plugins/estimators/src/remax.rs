@@ -12,7 +12,7 @@ use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{credit_of_tokens, credit_of_tried, fold_tokens, needs};
+use crate::values::{credit_of_tried, fold_tokens, needs};
 
 /// `[estimator.remax]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -43,14 +43,14 @@ plugin! {
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             let baseline = group.state_signal("value").start();
             if self.unit == Step::Token {
-                let against = |_, rewards: &[f32], future: f64, out: &mut [Option<f32>]| {
+                let against = |_, rewards: &[f32], future: f64, out: &mut [f32]| {
                     rewards.iter().zip(out).rev().fold(future, |future, (reward, out)| {
                         let to_go = f64::from(*reward) + future;
-                        *out = Some((to_go - baseline) as f32);
+                        *out = (to_go - baseline) as f32;
                         to_go
                     })
                 };
-                return Ok(credit_of_tokens(group, fold_tokens(group, |_, _| 0.0, against)));
+                return Ok(Credit::of_tokens(group.n_turns(), fold_tokens(group, |_, _| 0.0, against)));
             }
             let reward = group.rewards();
             let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + future);

@@ -15,7 +15,7 @@ use ascribe_math::returns;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{credit_of_tokens, credit_of_tried, fold_tokens};
+use crate::values::{credit_of_tried, fold_tokens};
 
 /// `[estimator.return-to-go]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -47,8 +47,8 @@ plugin! {
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             if self.unit == Step::Token {
-                let of_turn = |_, rewards: &[f32], future, out: &mut [Option<f32>]| returns(rewards, future, *self.gamma, out);
-                return Ok(credit_of_tokens(group, fold_tokens(group, |_, _| 0.0, of_turn)));
+                let of_turn = |_, rewards: &[f32], future, out: &mut [f32]| returns(rewards, future, *self.gamma, out);
+                return Ok(Credit::of_tokens(group.n_turns(), fold_tokens(group, |_, _| 0.0, of_turn)));
             }
             let reward = group.rewards();
             let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + *self.gamma * future);

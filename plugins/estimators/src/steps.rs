@@ -41,7 +41,7 @@ impl Steps {
     ///   it: the penalty stays with its step.
     pub fn of(group: Group<'_>, gamma: f64, penalty: f64) -> Self {
         let validity = &group.batch().turns.validity[group.rows()];
-        let penalty = |t: usize| match validity[t] {
+        let penalty_of = |t: usize| match validity[t] {
             Validity::Malformed | Validity::Cut => penalty,
             Validity::Valid | Validity::Refused => 0.0,
         };
@@ -54,6 +54,8 @@ impl Steps {
         let reward = group.rewards();
         let returns = group.fold_up(|_| 0.0, |t, future| f64::from(reward[t]) + gamma * future);
         let first = |path: Trajectory<'_>| path.turns_up().last().expect("a path that trains has a turn");
+        // Without a penalty no path is walked once more for its first step.
+        let penalty_of_path = |path| if penalty == 0.0 { 0.0 } else { penalty_of(first(path)) };
 
         let mut turns = Vec::with_capacity(group.n_turns());
         turns.extend((0..group.n_turns()).filter(|t| scores[*t].is_some()));
@@ -65,12 +67,12 @@ impl Steps {
             // A parent has at least the outcomes of its children, so it is a step.
             parents: turns.iter().map(|t| group.parent(*t).map(|p| step_of[p])).collect(),
             anchors: turns.iter().map(|t| observations[*t]).collect(),
-            returns: turns.iter().map(|t| rounded(returns[*t] - penalty(*t))).collect(),
-            scores: turns.iter().map(|t| rounded(score(*t) - penalty(*t))).collect(),
+            returns: turns.iter().map(|t| rounded(returns[*t] - penalty_of(*t))).collect(),
+            scores: turns.iter().map(|t| rounded(score(*t) - penalty_of(*t))).collect(),
             paths: group
                 .trajectories()
                 .zip(&outcomes)
-                .filter_map(|(path, x)| x.map(|x| rounded(x - penalty(first(path)))))
+                .filter_map(|(path, x)| x.map(|x| rounded(x - penalty_of_path(path))))
                 .collect(),
             turns,
         }

@@ -75,7 +75,7 @@ plugin! {
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
             let Advantages { turns, tokens } = self.advantages(group);
-            Ok(Credit { turns: rounded(turns), tokens: rounded(tokens), ..Credit::default() })
+            Ok(Credit { turns: rounded(turns), tokens: rounded(tokens).into(), ..Credit::default() })
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     fn per_token(estimator: &TempoP2t, batch: &Batch) -> Vec<Option<f32>> {
         let credit = estimator.estimate(batch.group(0), &Now::default()).unwrap();
         credit.check(batch.group(0)).unwrap();
-        spread(batch.group(0), &credit).advantage
+        spread(batch.group(0), &credit).advantage.iter().collect()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ascribe_core::signal::Scope;
+use ascribe_core::signal::{Column, Scope};
 use ascribe_core::{Credit, End, Group, Need, Step};
 
 /// The column of state values.
@@ -39,7 +39,7 @@ pub(crate) fn value_at_end(group: Group<'_>, t: usize, end: &End) -> f64 {
     if end.bootstraps() { group.state_signal(VALUE).after(t) } else { 0.0 }
 }
 
-/// Backward over the sampled tokens of a forest, `[sampled tokens]`; `None` for tokens of turns that were not tried.
+/// Backward over the sampled tokens of a forest, `[sampled tokens]`; gaps for tokens of turns that were not tried.
 ///
 /// * `leaf(turn, end)`: what is carried into a path's last token.
 /// * `fold(tokens, rewards, carried, out)`: backward over the tokens of one turn, at least one; writes their advantages and
@@ -50,10 +50,10 @@ pub(crate) fn value_at_end(group: Group<'_>, t: usize, end: &End) -> f64 {
 pub(crate) fn fold_tokens(
     group: Group<'_>,
     leaf: impl Fn(usize, &End) -> f64,
-    fold: impl Fn(Range<usize>, &[f32], f64, &mut [Option<f32>]) -> f64,
-) -> Vec<Option<f32>> {
+    fold: impl Fn(Range<usize>, &[f32], f64, &mut [f32]) -> f64,
+) -> Column {
     let (n, tried, mut rewards, of_turn) = (group.n_turns(), group.tried(), group.token_rewards(), group.rewards());
-    let mut out = vec![None; rewards.len()];
+    let mut out = vec![0.0; rewards.len()];
     // Per turn: what its children carry, their rewards that wait for a token, and how many of them were tried.
     let (mut carried, mut waiting, mut children) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
     (0..n).filter(|t| tried[*t]).filter_map(|t| group.parent(t)).for_each(|p| children[p] += 1.0);
@@ -74,12 +74,10 @@ pub(crate) fn fold_tokens(
             waiting[p] += late / children[p];
         }
     }
+    let mut out = Column::full(out);
+    let untried = (0..n).filter(|t| !tried[*t]).flat_map(|t| group.sampled_of(t));
+    untried.for_each(|i| out.set(i, None));
     out
-}
-
-/// Credit per sampled token; what has no number is not trained.
-pub(crate) fn credit_of_tokens(group: Group<'_>, tokens: Vec<Option<f32>>) -> Credit {
-    Credit { turns: vec![None; group.n_turns()], tokens, ..Credit::default() }
 }
 
 /// `δ_t = r_t + γ V(s_{t+1}) − V(s_t)` per turn, `[turns]`; `None` where the next state was not reached, because the turn

@@ -134,11 +134,11 @@ mod tests {
     fn a_shared_turn_counts_once_and_tokens_follow_their_turn() {
         let (mut logs, mut credit) = with_entropies(&[&[&[(0.2, 1.0), (1.2, 1.0)], &[(0.2, 1.0)]]]);
         logs[0].turns[2].parent = Some(0);
-        credit[0].tokens = vec![Some(2.0), None, None];
+        credit[0].tokens = vec![Some(2.0), None, None].into();
         aem().apply(&build(logs), &mut credit, &Now::default(), Seeds(0));
         // weights 1, 1/e, 1: mean 0.78929
         near(&turns(&credit), &[1.26696, 0.46609, 1.26696]);
-        near(&[credit[0].tokens[0].unwrap()], &[2.53391]);
+        near(&[credit[0].tokens.get(0).unwrap()], &[2.53391]);
     }
 
     proptest! {

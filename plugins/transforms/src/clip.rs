@@ -11,7 +11,7 @@ use ascribe_core::{Batch, Credit, CreditTransform, Metrics, Now, Seeds, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::advantages_mut;
+use crate::update_advantages;
 
 /// `[[transform]] clip = { min = -1.0, max = 3.0 }`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -48,12 +48,13 @@ plugin! {
     impl CreditTransform for Clip {
         fn apply(&self, _batch: &Batch, credit: &mut [Credit], _now: &Now, _seeds: Seeds) -> Metrics {
             let (mut clipped, mut n) = (0.0, 0.0);
-            for a in credit.iter_mut().flat_map(advantages_mut) {
+            let mut bound = |a: &mut f32| {
                 let bounded = f64::from(*a).clamp(self.min, self.max) as f32;
                 clipped += f64::from(u8::from(bounded != *a));
                 n += 1.0;
                 *a = bounded;
-            }
+            };
+            credit.iter_mut().for_each(|credit| update_advantages(credit, &mut bound));
             let mut metrics = Metrics::default();
             metrics.set("credit/clipped_rate", if n == 0.0 { 0.0 } else { clipped / n });
             metrics

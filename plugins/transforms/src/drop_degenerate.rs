@@ -50,6 +50,7 @@ plugin! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ascribe_core::Column;
     use ascribe_core::batch::NonFinite;
     use ascribe_core::credit::{Bundle, SpanCredit};
     use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
@@ -79,7 +80,7 @@ mod tests {
             .groups()
             .map(|g| Credit {
                 spans: vec![SpanCredit { turn: 0, start: 0, end: 1, advantage: Some(2.0) }],
-                tokens: vec![Some(3.0); g.sampled().len()],
+                tokens: Column::full(vec![3.0; g.sampled().len()]),
                 bundles: vec![Bundle { chosen: 0, rejected: g.n_trajectories() - 1 }],
                 ..Credit::per_turn(vec![1.0; g.n_turns()])
             })
@@ -88,7 +89,7 @@ mod tests {
         let metrics = DropDegenerate {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
         let gone = |(g, (now, before)): (ascribe_core::Group<'_>, (&Credit, &Credit))| {
             now.check(g).unwrap();
-            let untrained = ascribe_core::credit::spread(g, now).advantage.iter().all(Option::is_none);
+            let untrained = ascribe_core::credit::spread(g, now).advantage.iter().all(|a| a.is_none());
             assert!(now == before || (untrained && now.bundles.is_empty()));
             untrained
         };

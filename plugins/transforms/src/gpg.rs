@@ -10,7 +10,7 @@ use ascribe_core::{Batch, Credit, CreditTransform, End, Metrics, Now, Seeds, plu
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::advantages_mut;
+use crate::update_advantages;
 
 /// `[[transform]] gpg = {}`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +38,7 @@ plugin! {
                 group.outcomes().into_iter().zip(tried).filter_map(|(r, tried)| tried.then_some(r)).collect::<Vec<_>>()
             };
             let scale = gpg_scale(&batch.groups().flat_map(tried).collect::<Vec<f64>>());
-            credit.iter_mut().flat_map(advantages_mut).for_each(|a| *a = (f64::from(*a) * scale) as f32);
+            credit.iter_mut().for_each(|credit| update_advantages(credit, |a| *a = (f64::from(*a) * scale) as f32));
             Metrics::default()
         }
     }

@@ -169,7 +169,7 @@ plugin! {
             let mut one_sided = 0;
             for (group, credit) in batch.groups().zip(credit) {
                 let before = spread(group, credit).advantage;
-                let trained: Vec<bool> = before.iter().map(Option::is_some).collect();
+                let trained: Vec<bool> = before.iter().map(|a| a.is_some()).collect();
                 let entries = self.entries(group, &trained);
                 let advantages = self.normalised(&entries, self.shaped(&entries));
                 let mut of_token: Vec<Vec<f64>> = vec![Vec::new(); before.len()];
@@ -179,7 +179,7 @@ plugin! {
                 let advantage = |(a, before): (&Vec<f64>, Option<f32>)| {
                     if a.is_empty() { before } else { Some(moments(a).mean as f32) }
                 };
-                credit.tokens = of_token.iter().zip(before).map(advantage).collect();
+                credit.tokens = of_token.iter().zip(before.iter()).map(advantage).collect();
                 one_sided += u32::from(entries.iter().all(|e| e.success) || !entries.iter().any(|e| e.success));
             }
             let mut metrics = Metrics::default();
@@ -214,7 +214,7 @@ mod tests {
     fn advantages(gtpo: &Gtpo, logs: Vec<GroupLog>, mut credit: Vec<Credit>) -> Vec<f32> {
         let batch = build(logs);
         gtpo.apply(&batch, &mut credit, &Now::default(), Seeds(0));
-        spread(batch.group(0), &credit[0]).advantage.into_iter().flatten().collect()
+        spread(batch.group(0), &credit[0]).advantage.present().into_owned()
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
         let batch = build(logs);
         let metrics = gtpo(Level::Token, Normalise::Off).apply(&batch, &mut credit, &Now::default(), Seeds(0));
         // each path is alone on its side: 1.1 and −1.1
-        let got = spread(batch.group(0), &credit[0]).advantage;
+        let got: Vec<_> = spread(batch.group(0), &credit[0]).advantage.iter().collect();
         near(&got[..3].iter().map(|a| a.unwrap()).collect::<Vec<_>>(), &[0.0, 1.1, -1.1]);
         assert_eq!((got[3], metrics.get("credit/gtpo/one_sided_groups")), (None, Some(0.0)));
     }

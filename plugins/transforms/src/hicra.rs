@@ -10,7 +10,7 @@
 
 use ascribe_core::credit::spread;
 use ascribe_core::range::NonNegative;
-use ascribe_core::{Batch, Credit, CreditTransform, Group, Metrics, Now, Seeds, plugin};
+use ascribe_core::{Batch, Column, Credit, CreditTransform, Group, Metrics, Now, Seeds, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -63,13 +63,13 @@ plugin! {
             let (mut raised, mut trained) = (0.0, 0.0);
             for (group, credit) in batch.groups().zip(credit) {
                 let tokens = spread(group, credit).advantage;
-                trained += tokens.iter().flatten().count() as f64;
+                trained += tokens.iter_present().count() as f64;
                 for (i, planning) in self.planning(group).into_iter().enumerate() {
-                    let Some(a) = tokens[i].filter(|_| planning) else { continue };
+                    let Some(a) = tokens.get(i).filter(|_| planning) else { continue };
                     if credit.tokens.is_empty() {
-                        credit.tokens = vec![None; tokens.len()];
+                        credit.tokens = Column::absent(tokens.len());
                     }
-                    credit.tokens[i] = Some((f64::from(a) + *self.alpha * f64::from(a.abs())) as f32);
+                    credit.tokens.set(i, (f64::from(a) + *self.alpha * f64::from(a.abs())) as f32);
                     raised += 1.0;
                 }
             }
@@ -114,7 +114,7 @@ mod tests {
         let (mut logs, mut credit) = logs(&[&[&[(3, 1.0)]]]);
         logs[0].turns[0].spans = vec![span("plan", 0, 3)];
         credit[0].spans = vec![SpanCredit { turn: 0, start: 0, end: 1, advantage: None }];
-        credit[0].tokens = vec![None, Some(-5.0), None];
+        credit[0].tokens = vec![None, Some(-5.0), None].into();
         let batch = build(logs);
         hicra().apply(&batch, &mut credit, &Now::default(), Seeds(0));
         assert_eq!(spread(batch.group(0), &credit[0]).advantage, [None, Some(-4.0), Some(1.2)]);

@@ -36,14 +36,14 @@ pub use whiten::{Centre, Over, Whiten};
 use std::borrow::Cow;
 
 use ascribe_core::credit::spread;
-use ascribe_core::{Credit, Group};
+use ascribe_core::{Column, Credit, Group};
 use ascribe_math::moments;
 
-/// Every advantage that credit holds, at every granularity.
-fn advantages_mut(credit: &mut Credit) -> impl Iterator<Item = &mut f32> {
-    let turns = credit.turns.iter_mut().flatten();
-    let spans = credit.spans.iter_mut().filter_map(|s| s.advantage.as_mut());
-    turns.chain(spans).chain(credit.tokens.iter_mut().flatten())
+/// Changes every advantage that credit holds, at every granularity.
+fn update_advantages(credit: &mut Credit, mut change: impl FnMut(&mut f32)) {
+    credit.turns.iter_mut().flatten().for_each(&mut change);
+    credit.spans.iter_mut().filter_map(|s| s.advantage.as_mut()).for_each(&mut change);
+    credit.tokens.update(0..credit.tokens.len(), change);
 }
 
 /// Maps every advantage that credit holds, at every granularity, given the turn it belongs to.
@@ -57,13 +57,13 @@ fn map_advantages(group: Group<'_>, credit: &mut Credit, map: impl Fn(usize, f64
     }
     if !credit.tokens.is_empty() {
         for t in 0..group.n_turns() {
-            credit.tokens[group.sampled_of(t)].iter_mut().flatten().for_each(|a| apply(t, a));
+            credit.tokens.update(group.sampled_of(t), |a| apply(t, a));
         }
     }
 }
 
-/// The advantage of each sampled token; `None` is not trained. Credit that speaks of tokens alone is not copied.
-fn advantages<'a>(group: Group<'_>, credit: &'a Credit) -> Cow<'a, [Option<f32>]> {
+/// The advantage of each sampled token; a gap is not trained. Credit that speaks of tokens alone is not copied.
+fn advantages<'a>(group: Group<'_>, credit: &'a Credit) -> Cow<'a, Column> {
     let of_tokens_alone = !credit.tokens.is_empty() && credit.spans.is_empty() && credit.turns.iter().all(Option::is_none);
     if of_tokens_alone { Cow::Borrowed(&credit.tokens) } else { Cow::Owned(spread(group, credit).advantage) }
 }
@@ -72,7 +72,7 @@ fn advantages<'a>(group: Group<'_>, credit: &'a Credit) -> Cow<'a, [Option<f32>]
 fn turn_means(group: Group<'_>, credit: &Credit) -> Vec<Option<f64>> {
     let tokens = advantages(group, credit);
     let mean = |t: usize| {
-        let trained: Vec<f32> = tokens[group.sampled_of(t)].iter().flatten().copied().collect();
+        let trained: Vec<f32> = group.sampled_of(t).filter_map(|i| tokens.get(i)).collect();
         (!trained.is_empty()).then(|| moments(&trained).mean)
     };
     (0..group.n_turns()).map(mean).collect()
@@ -100,13 +100,13 @@ fn replace_turns(group: Group<'_>, credit: &mut Credit, numbers: impl IntoIterat
     credit.tokens.clear();
     for (t, number) in numbers.into_iter().enumerate() {
         let number = number.map(|a| a as f32);
-        let trained = &before[group.sampled_of(t)];
-        let in_part = trained.iter().any(Option::is_none);
+        let in_part = group.sampled_of(t).any(|i| before.get(i).is_none());
         credit.turns[t] = number.filter(|_| !in_part);
         if in_part && number.is_some() {
-            credit.tokens.resize(before.len(), None);
-            let slots = &mut credit.tokens[group.sampled_of(t)];
-            slots.iter_mut().zip(trained).for_each(|(slot, trained)| *slot = trained.and(number));
+            if credit.tokens.is_empty() {
+                credit.tokens = Column::absent(before.len());
+            }
+            group.sampled_of(t).for_each(|i| credit.tokens.set(i, before.get(i).and(number)));
         }
     }
 }

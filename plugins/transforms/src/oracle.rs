@@ -61,7 +61,7 @@ mod tests {
         let column: Column = [Some(0.25), Some(-3.0), None].into_iter().collect();
         batch.add_signal(SIGNAL, Signal { scope: Scope::Turn, provider: "test".into(), column }).unwrap();
         credit[0].turns[1] = None;
-        credit[0].tokens = vec![None, Some(9.0), None, None];
+        credit[0].tokens = vec![None, Some(9.0), None, None].into();
         let metrics = Oracle {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
         assert_eq!(credit[0], Credit { turns: vec![Some(0.25), None, None], ..Credit::default() });
         assert_eq!(metrics.get("credit/oracle/unknown_turns"), Some(1.0));
@@ -73,7 +73,7 @@ mod tests {
         let signal = Signal { scope: Scope::Turn, provider: "test".into(), column: Column::full(vec![0.5]) };
         batch.add_signal(SIGNAL, signal).unwrap();
         credit[0].turns[0] = None;
-        credit[0].tokens = vec![None, Some(9.0), Some(7.0)];
+        credit[0].tokens = vec![None, Some(9.0), Some(7.0)].into();
         Oracle {}.apply(&batch, &mut credit, &Now::default(), Seeds(0));
         assert_eq!(spread(batch.group(0), &credit[0]).advantage, [None, Some(0.5), Some(0.5)]);
     }

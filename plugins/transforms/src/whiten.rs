@@ -11,11 +11,11 @@
 //! verl, which does not count the groups' means.
 
 use ascribe_core::{Batch, Credit, CreditTransform, Group, Metrics, Now, Seeds, plugin};
-use ascribe_math::{Deviation, Moments, moments_of_some, pooled};
+use ascribe_math::{Deviation, Moments, moments, pooled};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{advantages, advantages_mut, turn_means};
+use crate::{advantages, turn_means, update_advantages};
 
 /// `[[transform]] whiten = {}`
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -58,8 +58,8 @@ impl Whiten {
     /// Moments of the numbers of a group that count.
     fn moments(&self, group: Group<'_>, credit: &Credit) -> Moments {
         match self.over {
-            Over::Tokens => moments_of_some(&advantages(group, credit)),
-            Over::Turns => moments_of_some(&turn_means(group, credit)),
+            Over::Tokens => moments(&advantages(group, credit).present()),
+            Over::Turns => moments(&turn_means(group, credit).into_iter().flatten().collect::<Vec<f64>>()),
         }
     }
 }
@@ -86,7 +86,7 @@ plugin! {
                     Centre::Batch => whole.mean,
                     Centre::Group => group.mean,
                 };
-                advantages_mut(credit).for_each(|a| *a = ((f64::from(*a) - mean) * scale) as f32);
+                update_advantages(credit, |a| *a = ((f64::from(*a) - mean) * scale) as f32);
             }
             Metrics::default()
         }
@@ -97,7 +97,6 @@ plugin! {
 mod tests {
     use super::*;
     use crate::fixture::{batch, turns};
-    use ascribe_math::moments;
     use proptest::prelude::*;
 
     fn check(groups: &[&[&[(usize, f32)]]], want: &[f32]) {

@@ -94,5 +94,5 @@ pub fn on_mask(mask: &[f64], numbers: impl IntoIterator<Item = f64>) -> Vec<f64>
 /// What a credit says about each sampled token of group `g`, `[sampled tokens]`.
 pub fn per_token(batch: &Batch, g: usize, credit: &Credit) -> Vec<f64> {
     credit.check(batch.group(g)).unwrap_or_else(|e| panic!("{e}"));
-    spread(batch.group(g), credit).advantage.into_iter().map(|a| f64::from(a.expect("trained"))).collect()
+    spread(batch.group(g), credit).advantage.iter().map(|a| f64::from(a.expect("trained"))).collect()
 }

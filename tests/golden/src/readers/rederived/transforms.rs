@@ -43,7 +43,7 @@ fn transformed(transform: &dyn CreditTransform, batch: &Batch, advantages: &[f64
     let mut credit = vec![Credit::per_turn(per_turn)];
     transform.apply(batch, &mut credit, &Now::default(), Seeds(0));
     let tokens = spread(batch.group(0), &credit[0]).advantage;
-    in_shape(entropies, tokens.into_iter().map(|a| f64::from(a.expect("trained"))))
+    in_shape(entropies, tokens.iter().map(|a| f64::from(a.expect("trained"))))
 }
 
 fn in_shape(shape: &[&[f64]], numbers: impl IntoIterator<Item = f64>) -> Vec<Vec<f64>> {

@@ -37,5 +37,5 @@ fn bilevel() -> Vec<f64> {
     add_signal(&mut batch, "token_value", Scope::Token, (1..=10).map(|i| i as f32 / 10.0).collect());
     let plugin: BilevelGae = config(json!({ "gamma": 1.0, "turn_gamma": 0.95, "lambda": 1.0 }));
     let credit = plugin.estimate(batch.group(0), &Now::default()).expect("pure");
-    credit.tokens.into_iter().map(|a| f64::from(a.expect("trained"))).collect()
+    credit.tokens.iter().map(|a| f64::from(a.expect("trained"))).collect()
 }
