@@ -84,16 +84,20 @@ pub fn train(live: &mut Live, experiment: &Experiment, now: &Now) -> Result<Trai
     for critic in critics.iter_mut() {
         judge(critic, &mut batch, world, now)?;
     }
-    batch.combine_rewards(&experiment.reward).map_err(TrainError::Reward)?;
+    let weights = experiment.reward_weights();
+    batch.combine_rewards(&weights).map_err(TrainError::Reward)?;
     clock.lap();
 
-    let mut metrics = metrics::of_rollout(&batch, &experiment.reward, &declared_signals(&*world.tasks));
+    let mut metrics = metrics::of_rollout(&batch, &weights, &declared_signals(&*world.tasks));
     let mut credit = estimate(&batch, experiment, now)?;
     for (i, transform) in experiment.transform.iter().enumerate() {
         metrics.extend(transform.apply(&batch, &mut credit, now, world.seeds));
         check(&batch, &credit, &format!("transform {i}"))?;
     }
     metrics.extend(metrics::of_credit(&batch, &credit));
+    if let Some(anchor) = experiment.estimator.anchor() {
+        metrics.extend(metrics::of_anchors(&batch, anchor));
+    }
     clock.lap();
 
     let lessons = learn(critics, &batch, &credit, experiment, world, now)?;

@@ -59,7 +59,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::between::Between;
+use ascribe_core::range::Between;
 use episode::{Episode, Rules};
 use expert::Noise;
 use program::Op;
