@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ascribe_core::experiment::MOST_SAMPLES;
 use ascribe_core::registry::Kind;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -26,7 +27,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// List the plugins that this binary links
     Plugins(PluginsArgs),
-    /// Explain a plugin, a metric, or a key of an experiment
+    /// Explain a plugin, a metric, an alarm, or a key of an experiment
     Explain(ExplainArgs),
     /// Hold estimators, transforms and environments to what they must keep and to what they claim
     Verify(VerifyArgs),
@@ -97,7 +98,7 @@ pub(crate) struct EvalArgs {
     #[arg(long, value_name = "N")]
     pub tasks: Option<u64>,
     /// Sampled episodes per task, beside one greedy one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_SAMPLES))]
     pub samples: Option<u64>,
     /// Update whose checkpoint is measured; the last one if left out
     #[arg(long, value_name = "N")]

@@ -64,7 +64,7 @@ fn describe(loaded: &Loaded, base: &Path) -> Result<String, String> {
 }
 
 fn heading(has_phases: bool, phase: &Phase, experiment: &Experiment) -> String {
-    let updates = match experiment.updates.0 {
+    let updates = match *experiment.updates {
         1 => "1 update".to_string(),
         n => format!("{n} updates"),
     };
@@ -83,7 +83,7 @@ fn graph_of(phase: &Phase, experiment: &Experiment) -> String {
     let reward: Vec<String> = experiment
         .reward
         .iter()
-        .map(|(name, weight)| if *weight == 1.0 { name.clone() } else { format!("{weight} × {name}") })
+        .map(|(name, weight)| if **weight == 1.0 { name.clone() } else { format!("{} × {name}", **weight) })
         .collect();
     let everyone = std::iter::once(experiment.rollout.agent().to_string()).chain(order.iter().cloned()).collect();
     let trained = if experiment.train.is_empty() { everyone } else { experiment.train.clone() };

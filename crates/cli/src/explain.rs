@@ -1,4 +1,4 @@
-//! `explain`: a plugin, a metric, or a key of an experiment.
+//! `explain`: a plugin, a metric, an alarm, or a key of an experiment.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ fn of_name(name: &str) -> ExitCode {
         say(&found.into_iter().map(plugin_page).collect::<Vec<_>>().join("\n\n"));
         return ExitCode::SUCCESS;
     }
-    if let Some(page) = metrics::page(name) {
+    if let Some(page) = metrics::page(name).or_else(|| metrics::alarm_page(name)) {
         say(&page);
         return ExitCode::SUCCESS;
     }
@@ -45,8 +45,8 @@ fn of_name(name: &str) -> ExitCode {
         complain(&format!("error: say which key of `{name}`, for example `ascribe explain {name} update.learning_rate`"));
         return ExitCode::from(REJECTED);
     }
-    let names: Vec<&str> = all().map(|p| p.name).chain(metrics::names()).collect();
-    complain(&format!("error: there is no plugin and no metric `{name}`{}", near(name, &names)));
+    let names: Vec<&str> = all().map(|p| p.name).chain(metrics::names()).chain(metrics::alarm_names()).collect();
+    complain(&format!("error: there is no plugin, no metric and no alarm `{name}`{}", near(name, &names)));
     ExitCode::from(REJECTED)
 }
 

@@ -1,4 +1,7 @@
-//! What metrics mean.
+//! What metrics mean, and the alarms on them.
+
+use ascribe_core::experiment::AlarmAction;
+use ascribe_run::alarms::{self, WATCHES};
 
 /// A family of metrics: a name with `NAME` for parts that vary, and what it says.
 struct Family {
@@ -45,6 +48,18 @@ const FAMILIES: &[Family] = &[
     one("rollout/logprob_mismatch/max", "The largest distance."),
     one("rollout/logprob_mismatch/outside", "Share of tokens whose ratio starts outside 0.9..=1.1."),
     one("group/excluded", "Groups without a trajectory left to train on."),
+    one(
+        "group/cancelled_rate",
+        "Share of groups, of those with two members or more, whose members differ in several parts of the reward and not in its sum. Only where several columns have a weight.",
+    ),
+    one(
+        "group/reward_std/NAME",
+        "Standard deviation of a weighted reward column's sum over a trajectory, within a group, mean over groups.",
+    ),
+    one(
+        "group/anchor_hit_rate",
+        "Share of turns after the first that begin from an observation or a state, whichever the estimator compares turns at, that another turn of their group begins from, too.",
+    ),
     one("group/dropped", "Groups that `drop-degenerate` took out of training."),
     one("group/dropped_by_accuracy", "Groups that `accuracy-window` took out of training."),
     one("group/dropped_by_variance", "Groups that `variance-filter` took out of training."),
@@ -149,6 +164,34 @@ pub(crate) fn page(name: &str) -> Option<String> {
     Some(out)
 }
 
+/// What an alarm watches, and what to change where it goes off.
+pub(crate) fn alarm_page(name: &str) -> Option<String> {
+    let watch = alarms::watch(name)?;
+    let (metric, nodes) = match watch.metric.strip_prefix('/') {
+        Some(of_node) => (format!("NODE/{of_node}"), ", added up over the policy nodes,"),
+        None => (watch.metric.to_string(), ""),
+    };
+    let threshold = match watch.at {
+        f64::MIN_POSITIVE => "above 0".to_string(),
+        at if watch.floor => format!("{at} or less"),
+        at => format!("{at} or more"),
+    };
+    let does = if watch.action == AlarmAction::Stop { "stops the run, after a checkpoint" } else { "warns, once in a phase" };
+    let mut out = format!("alarm {name}\n\n  Goes off where `{metric}`{nodes} is {threshold}; then it {does}.");
+    if watch.sampled_only {
+        out += " It says nothing about actions that an expert gave.";
+    }
+    out += &format!("\n\nit says\n  {}", watch.says.replace("{}", "N"));
+    out += &format!("\n\nit advises\n  {}", watch.advice);
+    out += &format!("\n\nto change it\n  [alarm.{name}]\n  at = {:?}\n  action = \"off\"  # or \"warn\", or \"stop\"", watch.at);
+    Some(out)
+}
+
+/// Names of alarms.
+pub(crate) fn alarm_names() -> impl Iterator<Item = &'static str> {
+    WATCHES.iter().map(|watch| watch.key)
+}
+
 /// Names of metrics that leave nothing open.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|f| f.name).filter(|name| !name.contains(|c: char| c.is_ascii_uppercase()))
@@ -180,6 +223,20 @@ mod tests {
         for name in ["", "critic", "critic/", "actor/unknown", "knob/", "a/b/c/d/e/f"] {
             assert_eq!(page(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn alarms_are_explained_by_their_name() {
+        for watch in &WATCHES {
+            let page = alarm_page(watch.key).unwrap();
+            assert!(page.contains(watch.advice) && page.contains(&format!("[alarm.{}]", watch.key)), "{page}");
+            let metric = watch.metric.trim_start_matches('/');
+            assert!(super::page(metric).or_else(|| super::page(&format!("actor/{metric}"))).is_some(), "`{metric}` has no page");
+        }
+        let page = alarm_page("anchor-misses").unwrap();
+        assert!(page.contains("`group/anchor_hit_rate` is 0.05 or less; then it warns"), "{page}");
+        assert!(alarm_page("all-failed").unwrap().contains("is 1 or more; then it stops the run"));
+        assert_eq!(alarm_page("absent"), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use ascribe_config::Loaded;
 use ascribe_core::experiment::KnobMemory;
-use ascribe_core::range::Count;
+use ascribe_core::range::{Between, Count};
 use ascribe_core::{Experiment, Now};
 use ascribe_run::evaluate::{Evaluation, SplitResult};
 use ascribe_run::folder::{self, RunResult, name};
@@ -68,7 +68,7 @@ pub(crate) fn eval(args: &EvalArgs) -> ExitCode {
         update: args.checkpoint,
         splits: args.split.iter().cloned().collect(),
         tasks: args.tasks.map(Count),
-        samples: args.samples.map(Count),
+        samples: args.samples.map(|n| Between::try_from(n).expect("the argument has the same range")),
         stop: stop_signal(),
         ..MeasureOptions::default()
     };
@@ -270,7 +270,7 @@ fn next(loaded: &Loaded, report: &Report, asked: Option<&RunArgs>) -> Vec<(Strin
     let run = quoted(&report.folder.display().to_string());
     let curves = (format!("tensorboard --logdir {run}/{}", name::TENSORBOARD), "curves");
     let settings = loaded.plan.phases.last().and_then(|p| p.at(&Now::default(), &mut KnobMemory::default()).ok());
-    let samples = settings.map_or(0, |(experiment, _)| experiment.evaluate.samples.0);
+    let samples = settings.map_or(0, |(experiment, _)| *experiment.evaluate.samples);
     let measured = report.ended == Ended::Stopped || !report.result.evaluations.is_empty();
     let split = if measured { "" } else { " --split train" };
     let more = samples.saturating_mul(4).clamp(8, 1000);

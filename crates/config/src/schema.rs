@@ -1,6 +1,7 @@
 //! The schema of an experiment, and walks along it. Layers, suggestions, repair, environment names and editors all walk
 //! this one schema.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use ascribe_core::Experiment;
@@ -55,23 +56,47 @@ pub fn json_schema() -> Value {
     let defs = schema["$defs"].as_object_mut().expect("definitions are an object");
     for kind in Kind::ALL {
         let names: Vec<&str> = registry::plugins(kind).iter().map(|row| row.name).collect();
-        if let Some(Value::Array(forms)) = defs.get_mut(&format!("slot-{kind}")).map(|slot| slot["oneOf"].take()) {
-            let name = json!({ "type": "string", "enum": names });
-            let forms: Vec<Value> = std::iter::once(name).filter(|_| !names.is_empty()).chain(forms).collect();
-            defs[&format!("slot-{kind}")]["oneOf"] = forms.into();
+        if let Some(forms) = defs.get_mut(&format!("slot-{kind}")).and_then(|slot| slot.get_mut("oneOf")?.as_array_mut()) {
+            forms.insert(0, json!({ "type": "string", "enum": names }));
         }
     }
-    let scheduled: Vec<String> = defs.keys().filter(|def| can_be_scheduled(def)).cloned().collect();
-    for def in scheduled {
-        number_or_schedule(&mut defs[&def]);
-    }
-    number_or_schedule(&mut schema["properties"]["reward"]);
+    numbers_or_schedules(&mut schema);
     schema
 }
 
-/// Whether a definition stands below a key whose numbers may be scheduled.
-fn can_be_scheduled(def: &str) -> bool {
-    def == "Update" || SCHEDULABLE.iter().any(|key| def.strip_prefix(key).is_some_and(|rest| rest.starts_with('-')))
+/// Lets schedules stand below the keys whose numbers may be scheduled, of the experiment and of its phases.
+fn numbers_or_schedules(schema: &mut Value) {
+    for def in scheduled_definitions(schema) {
+        number_or_schedule(&mut schema["$defs"][&def]);
+    }
+    for table in ["", "/$defs/phase"] {
+        for key in SCHEDULABLE {
+            schema.pointer_mut(&format!("{table}/properties/{key}")).into_iter().for_each(number_or_schedule);
+        }
+    }
+}
+
+/// Definitions that stand below a key whose numbers may be scheduled, however deep: in a plugin, in the items of a list, in
+/// a plugin within a plugin.
+fn scheduled_definitions(schema: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open: Vec<&Value> = SCHEDULABLE.iter().map(|key| &schema["properties"][key]).collect();
+    while let Some(at) = open.pop() {
+        match at {
+            Value::Object(map) => {
+                let def = map.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix("#/$defs/"));
+                if let Some(def) = def
+                    && found.insert(def.to_string())
+                {
+                    open.push(&schema["$defs"][def]);
+                }
+                open.extend(map.values());
+            }
+            Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Lets a schedule stand wherever a number may.
@@ -227,7 +252,7 @@ impl<'s> Node<'s> {
         if !words.is_empty() {
             return list(&words, "or");
         }
-        if self.is_whole() && self.has_type("string") {
+        if self.is_whole() && self.has_type("string") && self.at["minimum"] == 0 && self.at["maximum"].is_null() {
             return "a count such as 20000000, 2e7 or \"20M\"".into();
         }
         if self.is_number() {
@@ -332,4 +357,34 @@ fn from_json(json: &Value) -> Option<toml::Value> {
         Value::Array(items) => toml::Value::Array(items.iter().filter_map(from_json).collect()),
         Value::Object(map) => toml::Value::Table(map.iter().filter_map(|(k, v)| Some((k.clone(), from_json(v)?))).collect()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_may_stand_in_items_of_lists_and_in_phases() {
+        let term = json!({ "type": "object", "properties": { "weight": { "type": "number", "description": "Factor." } } });
+        let sum = json!({ "properties": { "of": { "type": "array", "items": { "$ref": "#/$defs/Term" } } } });
+        let slot = json!({ "oneOf": [{ "properties": { "sum": { "$ref": "#/$defs/objective-sum" } } }] });
+        let reward = json!({ "type": "object", "additionalProperties": { "type": "number" } });
+        let properties =
+            json!({ "objective": { "$ref": "#/$defs/slot-objective" }, "reward": reward, "seed": { "type": "integer" } });
+        let mut schema = json!({
+            "properties": properties,
+            "$defs": {
+                "Term": term, "objective-sum": sum, "slot-objective": slot, "phase": { "properties": properties },
+                "Evaluate": { "properties": { "every": { "type": "integer" } } },
+            },
+        });
+        numbers_or_schedules(&mut schema);
+        let number = json!([{ "type": "number" }, { "$ref": "#/$defs/slot-schedule" }]);
+        assert_eq!(schema["$defs"]["Term"]["properties"]["weight"], json!({ "anyOf": number, "description": "Factor." }));
+        for table in [&schema, &schema["$defs"]["phase"]] {
+            assert_eq!(table["properties"]["reward"]["additionalProperties"], json!({ "anyOf": number }));
+            assert_eq!(table["properties"]["seed"], json!({ "type": "integer" }));
+        }
+        assert_eq!(schema["$defs"]["Evaluate"]["properties"]["every"], json!({ "type": "integer" }));
+    }
 }

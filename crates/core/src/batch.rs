@@ -390,38 +390,49 @@ impl Batch {
         let mut total = vec![0.0f64; self.turns.parent.len()];
         let mut on_tokens = vec![0.0f64; self.sampled.at.len()];
         for (name, weight) in weights {
-            if name == "env" {
-                total.iter_mut().zip(&self.turns.env_reward).for_each(|(t, r)| *t += weight * f64::from(*r));
-                on_tokens.iter_mut().zip(&self.sampled.env_reward).for_each(|(t, r)| *t += weight * f64::from(*r));
-                continue;
+            total.iter_mut().zip(self.reward_column(name)?).for_each(|(sum, r)| *sum += weight * r);
+            let of_token = |i: usize| match self.signals.get(name) {
+                _ if name == "env" => self.sampled.env_reward.get(i).copied(),
+                Some(signal) if signal.scope == Scope::Token => signal.column.get(i),
+                _ => None,
+            };
+            for (i, sum) in on_tokens.iter_mut().enumerate() {
+                *sum += weight * f64::from(of_token(i).unwrap_or(0.0));
             }
-            let signal = self.signals.get(name).ok_or_else(|| {
-                let known: Vec<_> = std::iter::once("env").chain(self.signals.keys().map(String::as_str)).collect();
-                format!("`reward.{name}`: no such column; there are: {}", known.join(", "))
-            })?;
-            match signal.scope {
-                Scope::Turn => {
-                    for (t, sum) in total.iter_mut().enumerate() {
-                        *sum += weight * f64::from(signal.column.get(t).unwrap_or(0.0));
-                    }
-                }
-                Scope::Token => {
-                    for (i, on_token) in on_tokens.iter_mut().enumerate() {
-                        *on_token += weight * f64::from(signal.column.get(i).unwrap_or(0.0));
-                    }
-                    for (t, sum) in total.iter_mut().enumerate() {
-                        let tokens = self.turns.sampled[t].range().filter_map(|i| signal.column.get(i));
-                        *sum += weight * tokens.map(f64::from).sum::<f64>();
-                    }
-                }
-                Scope::State => {
-                    return Err(format!("`reward.{name}`: the column lies on states, a reward lies on turns or tokens"));
-                }
-            }
+        }
+        let trains = self.groups.iter().flat_map(|group| group.rows.range());
+        if let Some(t) = trains.into_iter().find(|t| !(total[*t] as f32).is_finite()) {
+            let weights: Vec<String> = weights.iter().map(|(name, weight)| format!("`reward.{name}` = {weight:?}")).collect();
+            return Err(format!(
+                "the reward of a turn comes to {:?}, which no 32-bit number holds; use smaller weights: {}",
+                total[t],
+                weights.join(", ")
+            ));
         }
         self.turns.reward = total.into_iter().map(|x| x as f32).collect();
         self.sampled.reward = on_tokens.into_iter().map(|x| x as f32).collect();
         Ok(())
+    }
+
+    /// The numbers of a reward column on turns: `env`, or a signal on turns or on tokens, whose numbers are then summed over
+    /// the turn. Where there is none it is 0. `[rows]`.
+    ///
+    /// # Errors
+    /// If there is no such column, or it lies on states.
+    pub fn reward_column(&self, name: &str) -> Result<Vec<f64>, String> {
+        if name == "env" {
+            return Ok(self.turns.env_reward.iter().map(|r| f64::from(*r)).collect());
+        }
+        let signal = self.signals.get(name).ok_or_else(|| {
+            let known: Vec<_> = std::iter::once("env").chain(self.signals.keys().map(String::as_str)).collect();
+            format!("`reward.{name}`: no such column; there are: {}", known.join(", "))
+        })?;
+        let number = |row: usize| f64::from(signal.column.get(row).unwrap_or(0.0));
+        match signal.scope {
+            Scope::Turn => Ok((0..self.turns.parent.len()).map(number).collect()),
+            Scope::Token => Ok(self.turns.sampled.iter().map(|of_turn| of_turn.range().map(number).sum()).collect()),
+            Scope::State => Err(format!("`reward.{name}`: the column lies on states, a reward lies on turns or tokens")),
+        }
     }
 
     /// View of group `i`.
@@ -990,5 +1001,9 @@ pub(crate) mod tests {
         assert_eq!(batch.group(0).token_rewards(), [-0.5, 2.25, -1.0]);
         let error = batch.combine_rewards(&weights(&[("progres", 1.0)])).unwrap_err();
         assert_eq!(error, "`reward.progres`: no such column; there are: env, kl, progress");
+        let error = batch.combine_rewards(&weights(&[("env", 3e38), ("progress", 1.0)])).unwrap_err();
+        let want = "the reward of a turn comes to 6e38, which no 32-bit number holds; use smaller weights: `reward.env` = 3e38, `reward.progress` = 1.0";
+        assert_eq!(error, want);
+        assert_eq!(batch.reward_column("kl"), Ok(vec![0.75, 1.0]));
     }
 }

@@ -47,7 +47,7 @@ pub struct Credit {
     pub spans: Vec<SpanCredit>,
     /// Finest, per sampled token: overrides span and turn. `[sampled tokens]` or empty.
     pub tokens: Column,
-    /// Loss weight per turn; empty is 1 everywhere.
+    /// Loss weight per turn, 0 or more; empty is 1 everywhere.
     pub weight: Vec<f32>,
     /// Named targets for signals.
     pub targets: BTreeMap<String, Target>,
@@ -71,7 +71,7 @@ impl Credit {
         Self { turns: vec![None; n_turns], tokens, ..Self::default() }
     }
 
-    /// Checks that the lengths fit the group and that every number is finite.
+    /// Checks that the lengths fit the group, that every number is finite, and that no loss weight is negative.
     ///
     /// # Errors
     /// Names the turn or token.
@@ -94,7 +94,9 @@ impl Credit {
         self.turns.iter().enumerate().try_for_each(|(i, x)| finite("turn", i, *x))?;
         self.tokens.iter().enumerate().try_for_each(|(i, x)| finite("token", i, x))?;
         self.spans.iter().try_for_each(|s| finite("a span of turn", s.turn, s.advantage))?;
-        self.weight.iter().enumerate().try_for_each(|(i, x)| finite("turn weight", i, Some(*x)))?;
+        if let Some((t, x)) = self.weight.iter().enumerate().find(|(_, x)| !(x.is_finite() && **x >= 0.0)) {
+            return Err(format!("the loss weight of turn {t} is {x}; it must be finite and 0 or more"));
+        }
         if let Some(s) = self.spans.iter().find(|s| s.turn >= turns) {
             return Err(format!("a span credit names turn {} of {turns}", s.turn));
         }
@@ -176,5 +178,10 @@ mod tests {
         assert_eq!(credit.check(g), Ok(()));
         credit.turns[0] = Some(f32::INFINITY);
         assert_eq!(credit.check(g), Err("the advantage of turn 0 is inf".into()));
+        credit.turns[0] = None;
+        for bad in [-1.0, f32::NAN] {
+            credit.weight[1] = bad;
+            assert_eq!(credit.check(g), Err(format!("the loss weight of turn 1 is {bad}; it must be finite and 0 or more")));
+        }
     }
 }

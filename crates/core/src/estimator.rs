@@ -89,6 +89,15 @@ pub enum Law {
     Ascent,
 }
 
+/// What turns must share to be compared with each other, beyond their group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// The observation before the turn.
+    Observation,
+    /// The state before the turn.
+    State,
+}
+
 /// A group becomes credit. Pure: the same group gives the same credit.
 #[typetag::serde]
 pub trait AdvantageEstimator: fmt::Debug + Send + Sync {
@@ -105,6 +114,11 @@ pub trait AdvantageEstimator: fmt::Debug + Send + Sync {
     /// What it claims, its own configuration considered.
     fn laws(&self) -> Vec<Law> {
         Vec::new()
+    }
+
+    /// What it compares turns at, if at anything: where hardly any turns meet there, it has little to say about them.
+    fn anchor(&self) -> Option<Anchor> {
+        None
     }
 
     /// How the outcome fades on its way back to earlier steps, where it does by design.

@@ -12,11 +12,20 @@ use crate::estimator::AdvantageEstimator;
 use crate::now::Now;
 use crate::objective::Objective;
 use crate::policy::{OptimStep, PolicyConfig};
-use crate::range::{AtLeast, Count, NonNegative, Positive, Unit};
+use crate::range::{AtLeast, Between, Count, Finite, NonNegative, Positive, Unit};
 use crate::rollout::RolloutConfig;
 use crate::schedule::Schedule;
 use crate::slot::Slot;
 use crate::transform::CreditTransform;
+
+/// Most updates of a phase: those of all phases are counted in 32 bits.
+pub const MOST_UPDATES: u64 = 2_000_000_000;
+
+/// Most passes over a batch, and most parts that a pass is cut into.
+pub const MOST_STEPS: u64 = 1_000_000;
+
+/// Most sampled episodes of a task in an evaluation.
+pub const MOST_SAMPLES: u64 = 1_000_000;
 
 /// One phase of an experiment: everything that the loop reads.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -41,8 +50,8 @@ pub struct Experiment {
     /// `cpu`, `cuda` or `cuda:N`.
     #[serde(default = "cpu")]
     pub device: String,
-    /// Number of updates of the phase.
-    pub updates: Count,
+    /// Number of updates of the phase, at most 2e9.
+    pub updates: Between<0, MOST_UPDATES>,
     /// The tasks.
     pub environment: Slot<dyn TaskSetConfig>,
     /// Policy nodes, `[policy.NAME.PLUGIN]`; the one that acts is `actor` unless the rollout says otherwise.
@@ -54,7 +63,7 @@ pub struct Experiment {
     pub rollout: Slot<dyn RolloutConfig>,
     /// What estimators call reward: weights of reward columns.
     #[serde(default = "env_reward")]
-    pub reward: BTreeMap<String, f64>,
+    pub reward: BTreeMap<String, Finite>,
     /// How groups become credit.
     pub estimator: Slot<dyn AdvantageEstimator>,
     /// What happens to credit before it trains, in order.
@@ -88,6 +97,13 @@ pub struct Experiment {
     pub alarm: BTreeMap<AlarmName, AlarmSetting>,
 }
 
+impl Experiment {
+    /// Weights of reward columns.
+    pub fn reward_weights(&self) -> BTreeMap<String, f64> {
+        self.reward.iter().map(|(name, weight)| (name.clone(), **weight)).collect()
+    }
+}
+
 fn cpu() -> String {
     "cpu".into()
 }
@@ -96,8 +112,8 @@ fn alarm_schema(generator: &mut SchemaGenerator) -> Schema {
     let (names, setting) = (generator.subschema_for::<AlarmName>(), generator.subschema_for::<AlarmSetting>());
     json_schema!({ "type": "object", "propertyNames": names, "additionalProperties": setting })
 }
-fn env_reward() -> BTreeMap<String, f64> {
-    BTreeMap::from([("env".into(), 1.0)])
+fn env_reward() -> BTreeMap<String, Finite> {
+    BTreeMap::from([("env".into(), Finite::try_from(1.0).expect("in range"))])
 }
 
 /// What to do with numbers that are not finite.
@@ -125,12 +141,12 @@ impl From<OnNonFinite> for NonFinite {
 pub struct Update {
     /// Learning rate, positive.
     pub learning_rate: Positive,
-    /// Passes over the batch, at least 1.
-    #[serde(default = "AtLeast::one")]
-    pub epochs: AtLeast<1>,
-    /// Optimiser steps per pass, at least 1.
-    #[serde(default = "AtLeast::one")]
-    pub minibatches: AtLeast<1>,
+    /// Passes over the batch, at least 1 and at most 1e6.
+    #[serde(default = "one_step")]
+    pub epochs: Between<1, MOST_STEPS>,
+    /// Optimiser steps per pass, at least 1 and at most 1e6.
+    #[serde(default = "one_step")]
+    pub minibatches: Between<1, MOST_STEPS>,
     /// Most tokens of a forward pass, at least 1; a longer row has one of its own. Changes results by rounding only.
     #[serde(default = "micro_batch_tokens")]
     pub micro_batch_tokens: AtLeast<1>,
@@ -153,10 +169,8 @@ pub struct Update {
     #[serde(default = "no_decay")]
     pub weight_decay: NonNegative,
 }
-impl AtLeast<1> {
-    fn one() -> Self {
-        Self::try_from(1).expect("1 is at least 1")
-    }
+fn one_step() -> Between<1, MOST_STEPS> {
+    Between::try_from(1).expect("in range")
 }
 fn micro_batch_tokens() -> AtLeast<1> {
     AtLeast::try_from(2048).expect("2048 is at least 1")
@@ -221,8 +235,8 @@ pub struct Evaluate {
     pub splits: Vec<String>,
     /// Most tasks of a split; 0 is all.
     pub tasks: Count,
-    /// Sampled episodes per task, beside one greedy one; 0 is none.
-    pub samples: Count,
+    /// Sampled episodes per task, beside one greedy one, at most 1e6; 0 is none.
+    pub samples: Between<0, MOST_SAMPLES>,
     /// Temperature of the sampled episodes.
     pub temperature: Positive,
 }
@@ -232,7 +246,7 @@ impl Default for Evaluate {
             every: Count(0),
             splits: Vec::new(),
             tasks: Count(0),
-            samples: Count(1),
+            samples: Between::try_from(1).expect("in range"),
             temperature: Positive::try_from(1.0).expect("in range"),
         }
     }
@@ -292,6 +306,12 @@ pub enum AlarmName {
     NonFinite,
     /// A reward column that the environment fills and no weight reads.
     UnusedReward,
+    /// Every episode of an update broke.
+    AllFailed,
+    /// Share of groups whose members differ in parts of the reward that cancel in its sum.
+    RewardsCancel,
+    /// Share of turns that an estimator with anchors can compare with others.
+    AnchorMisses,
 }
 
 /// `[alarm.NAME]`.
@@ -301,19 +321,18 @@ pub struct AlarmSetting {
     /// Threshold; the alarm's own if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<NonNegative>,
-    /// What it does.
-    #[serde(default)]
-    pub action: AlarmAction,
+    /// What it does; the alarm's own if left out: all warn, but `all-failed`, which stops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<AlarmAction>,
 }
 
 /// What an alarm does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AlarmAction {
     /// Nothing.
     Off,
     /// Says what to change.
-    #[default]
     Warn,
     /// Ends the run, after a checkpoint.
     Stop,

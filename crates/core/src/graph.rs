@@ -116,7 +116,11 @@ pub fn check(experiment: &Experiment, table: &toml::Table) -> Vec<Unmet> {
         if !follows && covered_by(&required, experiment, table).is_empty() {
             let Required { path, need } = required;
             let (kind, name) = (&path[0], path.last().expect("a path is never empty"));
-            unmet.push(Unmet { message: format!("{kind} `{name}` needs {need}"), help: remedy(&need, experiment), path });
+            unmet.push(Unmet {
+                message: format!("{kind} `{name}` needs {need}"),
+                help: remedy(&need, &path[0], experiment),
+                path,
+            });
         }
     }
 
@@ -198,12 +202,12 @@ fn slot(table: &toml::Table, prefix: &[&str]) -> Vec<String> {
 }
 
 /// Who could cover a need: the plugins whose examples provide it, or what to change.
-fn remedy(need: &Need, experiment: &Experiment) -> String {
+///
+/// * `by`: top-level key of the plugin that needs it.
+fn remedy(need: &Need, by: &str, experiment: &Experiment) -> String {
     match need {
         Need::GroupOfAtLeast(n) => return format!("set the rollout's `group_size` to {n} or more"),
-        Need::BehaviorLogprob => {
-            return "an expert's actions have none: use objective `nll` here, or a rollout that samples, or `update.old = \"recomputed\"`".into();
-        }
+        Need::BehaviorLogprob => return without_logprobs(by),
         Need::Node(name) => {
             let known: Vec<&str> = experiment.policy.keys().map(String::as_str).collect();
             return format!("add [policy.{name}.PLUGIN]; nodes here: {}", known.join(", "));
@@ -239,9 +243,41 @@ fn remedy(need: &Need, experiment: &Experiment) -> String {
     if who.is_empty() { "no plugin in this binary provides it".into() } else { format!("provided by: {}", who.join(", ")) }
 }
 
+/// What to change where a plugin needs the log-probabilities of an expert's actions. `by` is its top-level key.
+fn without_logprobs(by: &str) -> String {
+    let instead = match by {
+        "objective" => {
+            "in that phase, an objective without ratios (`phase.NAME.objective = \"nll\"`), `update.old = \"recomputed\"`"
+        }
+        "estimator" => "in that phase, an estimator that does not read them (`phase.NAME.estimator = …`)",
+        "transform" => "in that phase, no such transform (`phase.NAME.transform = []`)",
+        _ => "in that phase, do without it",
+    };
+    format!("an expert's actions have none: {instead}, or a rollout that samples")
+}
+
 /// A plugin built from its own example.
 fn example<T: serde::de::DeserializeOwned>(name: &str, body: &str) -> Option<T> {
     let body: toml::Table = toml::from_str(body).ok()?;
     let slot = toml::Table::from_iter([(name.to_string(), toml::Value::Table(body))]);
     T::deserialize(toml::Value::Table(slot)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lacks_log_probabilities_is_told_what_helps_it() {
+        for (by, helps) in [
+            ("objective", "`phase.NAME.objective = \"nll\"`"),
+            ("estimator", "`phase.NAME.estimator = …`"),
+            ("transform", "`phase.NAME.transform = []`"),
+        ] {
+            let help = without_logprobs(by);
+            assert!(help.contains(helps) && help.ends_with("or a rollout that samples"), "{help}");
+            // The objective's remedies help nobody else.
+            assert_eq!(help.contains("nll") || help.contains("recomputed"), by == "objective", "{help}");
+        }
+    }
 }

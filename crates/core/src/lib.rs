@@ -53,7 +53,7 @@ pub use build::{BuildContext, BuildError};
 pub use credit::Credit;
 pub use critic::{Critic, CriticConfig, NamedCritic};
 pub use environment::{Environment, Oracle, TaskSet, TaskSetConfig};
-pub use estimator::{AdvantageEstimator, Decay, EstimateError, Law, Step};
+pub use estimator::{AdvantageEstimator, Anchor, Decay, EstimateError, Law, Step};
 pub use experiment::Experiment;
 pub use log::{End, Limit};
 pub use mdp::FiniteMdp;

@@ -140,6 +140,9 @@ macro_rules! preset {
             fn laws(&self) -> Vec<$crate::Law> {
                 self.0.laws()
             }
+            fn anchor(&self) -> Option<$crate::Anchor> {
+                self.0.anchor()
+            }
             fn decay(&self) -> Option<$crate::Decay> {
                 self.0.decay()
             }

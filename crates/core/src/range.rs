@@ -18,7 +18,7 @@ macro_rules! float_range {
             type Error = String;
             fn try_from(x: f64) -> Result<Self, String> {
                 let accepts: fn(f64) -> bool = $accepts;
-                if accepts(x) { Ok(Self(x)) } else { Err(format!(concat!("must be ", $says, ", got {}"), x)) }
+                if accepts(x) { Ok(Self(x)) } else { Err(format!(concat!("must be ", $says, ", got {}"), shown(x))) }
             }
         }
         impl Deref for $name {
@@ -44,24 +44,33 @@ macro_rules! float_range {
     };
 }
 
+/// A number as people write it: the digits of a large one say nothing.
+fn shown(x: f64) -> String {
+    if x.abs() < 1e16 { x.to_string() } else { format!("{x:e}") }
+}
+
+/// Largest number: results are `f32`, in which a larger one is infinite.
+const MOST: f64 = f32::MAX as f64;
+
 float_range!(
     /// A number in 0..=1.
     Unit, |x| (0.0..=1.0).contains(&x), "in 0..=1", { "type": "number", "minimum": 0, "maximum": 1 }
 );
 float_range!(
-    /// A positive, finite number.
-    Positive, |x| x > 0.0 && x.is_finite(), "positive and finite", { "type": "number", "exclusiveMinimum": 0 }
+    /// A positive number that is not too large for an `f32`.
+    Positive, |x| x > 0.0 && x <= MOST, "positive and at most 3.4e38", { "type": "number", "exclusiveMinimum": 0 }
 );
 float_range!(
-    /// A finite number that is not negative.
-    NonNegative, |x| x >= 0.0 && x.is_finite(), "0 or more, and finite", { "type": "number", "minimum": 0 }
+    /// A number that an `f32` can hold and that is not negative.
+    NonNegative, |x| (0.0..=MOST).contains(&x), "0 or more, and at most 3.4e38", { "type": "number", "minimum": 0 }
 );
 float_range!(
-    /// Any finite number.
-    Finite, |x| x.is_finite(), "finite", { "type": "number" }
+    /// A number that an `f32` can hold.
+    Finite, |x| x.abs() <= MOST, "finite, and of a magnitude of at most 3.4e38", { "type": "number" }
 );
 
-/// A whole number that is at least `MIN`.
+/// A whole number that is at least `MIN`, written like a [`Count`]. What costs work or memory in proportion to it is
+/// [`Between`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AtLeast<const MIN: u64>(u64);
 
@@ -101,7 +110,51 @@ impl<const MIN: u64> JsonSchema for AtLeast<MIN> {
         true
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": MIN })
+        json_schema!({ "type": ["integer", "number", "string"], "minimum": MIN })
+    }
+}
+
+/// A whole number in `MIN..=MAX`, written like a [`Count`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Between<const MIN: u64, const MAX: u64>(u64);
+
+impl<const MIN: u64, const MAX: u64> Between<MIN, MAX> {
+    /// The number as an index or a length.
+    pub fn get(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+impl<const MIN: u64, const MAX: u64> TryFrom<u64> for Between<MIN, MAX> {
+    type Error = String;
+    fn try_from(x: u64) -> Result<Self, String> {
+        if (MIN..=MAX).contains(&x) { Ok(Self(x)) } else { Err(format!("must be in {MIN}..={MAX}, got {x}")) }
+    }
+}
+impl<const MIN: u64, const MAX: u64> Deref for Between<MIN, MAX> {
+    type Target = u64;
+    fn deref(&self) -> &u64 {
+        &self.0
+    }
+}
+impl<const MIN: u64, const MAX: u64> Serialize for Between<MIN, MAX> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(self.0)
+    }
+}
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Between<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::try_from(Count::deserialize(d)?.0).map_err(de::Error::custom)
+    }
+}
+impl<const MIN: u64, const MAX: u64> JsonSchema for Between<MIN, MAX> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("Between{MIN}And{MAX}").into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["integer", "number", "string"], "minimum": MIN, "maximum": MAX })
     }
 }
 
@@ -194,5 +247,24 @@ mod tests {
         assert!(Positive::try_from(0.0).is_err());
         assert!(NonNegative::try_from(f64::INFINITY).is_err());
         assert!(AtLeast::<2>::try_from(1).is_err());
+    }
+
+    #[test]
+    fn numbers_that_an_f32_cannot_hold_are_refused() {
+        for x in [1e39, 1e300, f64::INFINITY] {
+            assert_eq!(Positive::try_from(x), Err(format!("must be positive and at most 3.4e38, got {x:?}")));
+            assert!(NonNegative::try_from(x).is_err() && Finite::try_from(x).is_err() && Finite::try_from(-x).is_err());
+        }
+        assert!(Finite::try_from(f64::NAN).is_err());
+        assert!(Positive::try_from(f64::from(f32::MAX)).is_ok() && Finite::try_from(f64::from(f32::MIN)).is_ok());
+    }
+
+    #[test]
+    fn ends_belong_to_the_range() {
+        assert_eq!(Between::<2, 4>::try_from(2).map(Between::get), Ok(2));
+        assert_eq!(Between::<2, 4>::try_from(4).map(Between::get), Ok(4));
+        assert_eq!(Between::<2, 4>::try_from(5), Err("must be in 2..=4, got 5".into()));
+        assert!(Between::<2, 4>::try_from(1).is_err());
+        assert_eq!(serde_json::from_str::<Between<1, 4000>>("2e3").map(Between::get).map_err(|e| e.to_string()), Ok(2000));
     }
 }

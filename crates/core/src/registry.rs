@@ -183,7 +183,8 @@ pub(crate) use slot_schema;
 /// The JSON schema of `T` with every slot filled from the registry.
 ///
 /// `$defs/slot-KIND` is a one-of over the plugins of that kind and carries `x-slot = KIND`; `$defs/KIND-NAME` is a
-/// plugin's own table. Whoever walks an experiment (layers, suggestions, repair, editors) walks this one schema.
+/// plugin's own table. Where no plugin of a kind is linked, nothing fits its slot: a one-of over nothing is no schema.
+/// Whoever walks an experiment (layers, suggestions, repair, editors) walks this one schema.
 pub fn schema<T: JsonSchema>() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut root = generator.root_schema_for::<T>().to_value();
@@ -207,11 +208,55 @@ pub fn schema<T: JsonSchema>() -> Value {
                 })
             })
             .collect();
-        defs.insert(format!("slot-{kind}"), json!({ "x-slot": kind.as_str(), "oneOf": one_of }));
+        defs.insert(format!("slot-{kind}"), slot_of(kind, one_of));
     }
     for (name, def) in generator.take_definitions(true) {
         defs.entry(name).or_insert(def);
     }
     root["$defs"] = Value::Object(defs);
     root
+}
+
+/// The slot of a kind with one form per plugin.
+fn slot_of(kind: Kind, forms: Vec<Value>) -> Value {
+    if forms.is_empty() {
+        let why = format!("No plugin of kind {kind} is linked into this binary: nothing fits here.");
+        return json!({ "x-slot": kind.as_str(), "description": why, "not": {} });
+    }
+    json!({ "x-slot": kind.as_str(), "oneOf": forms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Paths of keywords that must hold a list with something in it, and do not.
+    fn empty_lists(schema: &Value, path: &str, found: &mut Vec<String>) {
+        match schema {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let path = format!("{path}/{key}");
+                    let lists = ["oneOf", "anyOf", "allOf", "enum"].contains(&key.as_str());
+                    if lists && value.as_array().is_none_or(Vec::is_empty) {
+                        found.push(path.clone());
+                    }
+                    empty_lists(value, &path, found);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| empty_lists(item, path, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn a_kind_without_plugins_has_a_valid_slot_that_nothing_fits() {
+        // This crate brings schedules alone.
+        let schema = schema::<crate::Experiment>();
+        let mut empty = Vec::new();
+        empty_lists(&schema, "", &mut empty);
+        assert_eq!(empty, Vec::<String>::new());
+        let slots = &schema["$defs"];
+        assert_eq!((&slots["slot-critic"]["not"], &slots["slot-critic"]["x-slot"]), (&json!({}), &json!("critic")));
+        assert_eq!(slots["slot-schedule"]["oneOf"].as_array().map(Vec::len), Some(plugins(Kind::Schedule).len()));
+    }
 }

@@ -16,21 +16,35 @@ pub struct Alarm {
     pub text: String,
 }
 
-struct Watch {
+/// The metric of alarms on episodes that broke.
+const FAILED_RATE: &str = "rollout/failed_rate";
+
+/// What is watched.
+#[derive(Debug)]
+pub struct Watch {
     name: AlarmName,
-    key: &'static str,
-    metric: &'static str,
-    /// Goes off at or above (or, for a floor, at or below) this.
-    at: f64,
-    floor: bool,
-    /// Says nothing about actions that an expert gave.
-    sampled_only: bool,
-    says: &'static str,
-    advice: &'static str,
+    /// Its name.
+    pub key: &'static str,
+    /// The metric; one whose name begins with `/` is added up over the policy nodes.
+    pub metric: &'static str,
+    /// Threshold, unless `[alarm.NAME] at` says otherwise.
+    pub at: f64,
+    /// Whether it goes off at or below the threshold, and not at or above it.
+    pub floor: bool,
+    /// What it does, unless `[alarm.NAME] action` says otherwise.
+    pub action: AlarmAction,
+    /// Whether it says nothing about actions that an expert gave.
+    pub sampled_only: bool,
+    /// What was seen; `{}` stands for the number.
+    pub says: &'static str,
+    /// What to change.
+    pub advice: &'static str,
+    /// What else the update's metrics tell: why, and what to change then.
+    reason: fn(&Metrics) -> Option<(String, &'static str)>,
 }
 
 impl Watch {
-    /// The number it watches; one whose name begins with `/` is added up over the policy nodes.
+    /// The number it watches.
     fn seen(&self, metrics: &Metrics) -> Option<f64> {
         match self.metric.strip_prefix('/') {
             None => metrics.get(self.metric),
@@ -39,17 +53,19 @@ impl Watch {
     }
 }
 
-/// What is watched. `{}` stands for the number seen.
-const WATCHES: [Watch; 9] = [
+/// What is watched.
+pub const WATCHES: [Watch; 12] = [
     Watch {
         name: AlarmName::DegenerateGroups,
         key: "degenerate-groups",
         metric: "actor/degenerate_group_rate",
         at: 0.9,
         floor: false,
+        action: AlarmAction::Warn,
         sampled_only: true,
         says: "in {} of the groups all members have the same outcome, which teaches a group-relative estimator nothing",
         advice: "a larger `group_size`, tasks of another difficulty, a higher temperature or a partial reward",
+        reason: nothing_more,
     },
     Watch {
         name: AlarmName::NoSignal,
@@ -57,9 +73,11 @@ const WATCHES: [Watch; 9] = [
         metric: "credit/zero_rate",
         at: 1.0,
         floor: false,
+        action: AlarmAction::Warn,
         sampled_only: true,
-        says: "no advantage of the update differs from 0 (share of zeros: {}): it trains nothing",
+        says: "no advantage of the update differs from 0 (share of zeros: {}), so that it trains nothing",
         advice: "see that rewards differ within a group (`critic/score/min` and `/max`), that `group_size` is at least 2, and that `reward` reads the column the environment fills",
+        reason: why_no_signal,
     },
     Watch {
         name: AlarmName::Malformed,
@@ -67,9 +85,11 @@ const WATCHES: [Watch; 9] = [
         metric: "rollout/malformed_rate",
         at: 0.5,
         floor: false,
+        action: AlarmAction::Warn,
         sampled_only: true,
         says: "{} of the actions could not be understood",
         advice: "clone an expert for longer, lower the temperature, or decode admissible actions only",
+        reason: nothing_more,
     },
     Watch {
         name: AlarmName::Truncated,
@@ -77,19 +97,23 @@ const WATCHES: [Watch; 9] = [
         metric: "rollout/truncated_rate",
         at: 0.95,
         floor: false,
+        action: AlarmAction::Warn,
         sampled_only: true,
         says: "{} of the episodes were cut by a limit before they were over",
         advice: "more turns or a larger context window, easier tasks first, or a cost per turn",
+        reason: nothing_more,
     },
     Watch {
         name: AlarmName::Failed,
         key: "failed",
-        metric: "rollout/failed_rate",
+        metric: FAILED_RATE,
         at: 0.1,
         floor: false,
+        action: AlarmAction::Warn,
         sampled_only: false,
         says: "{} of the episodes broke; they train nothing",
         advice: "the saved trajectories say why, under `end.failed`",
+        reason: nothing_more,
     },
     Watch {
         name: AlarmName::LogprobMismatch,
@@ -97,9 +121,11 @@ const WATCHES: [Watch; 9] = [
         metric: "rollout/logprob_mismatch/mean",
         at: 0.02,
         floor: false,
+        action: AlarmAction::Warn,
         sampled_only: true,
         says: "the sampler's log-probabilities differ from the trainer's by {} on average: importance ratios measure that, not learning",
         advice: "`update.old = \"recomputed\"`, and see that both use the same temperature, support and precision",
+        reason: nothing_more,
     },
     Watch {
         name: AlarmName::EntropyCollapse,
@@ -107,9 +133,11 @@ const WATCHES: [Watch; 9] = [
         metric: "actor/entropy",
         at: 0.005,
         floor: true,
+        action: AlarmAction::Warn,
         sampled_only: true,
         says: "the entropy is down to {} nats per token: the policy has stopped exploring",
         advice: "a lower learning rate, an entropy bonus, a wider upper clip, or fewer updates",
+        reason: nothing_more,
     },
     Watch {
         name: AlarmName::NonFinite,
@@ -117,9 +145,11 @@ const WATCHES: [Watch; 9] = [
         metric: "/skipped_steps",
         at: 1.0,
         floor: false,
+        action: AlarmAction::Warn,
         sampled_only: false,
         says: "optimiser steps were left out because their gradient was not finite ({})",
         advice: "a lower learning rate, and `update.clip_norm`",
+        reason: nothing_more,
     },
     Watch {
         name: AlarmName::UnusedReward,
@@ -127,20 +157,104 @@ const WATCHES: [Watch; 9] = [
         metric: "rollout/unused_reward",
         at: f64::MIN_POSITIVE,
         floor: false,
+        action: AlarmAction::Warn,
         sampled_only: false,
         says: "the environment paid rewards (in all {}) that no weight reads",
         advice: "`reward.env = 1`, or nothing if that is meant",
+        reason: nothing_more,
+    },
+    Watch {
+        name: AlarmName::AllFailed,
+        key: "all-failed",
+        metric: FAILED_RATE,
+        at: 1.0,
+        floor: false,
+        action: AlarmAction::Stop,
+        sampled_only: false,
+        says: "{} of the episodes broke: nothing was trained, and nothing would be in the next update either",
+        advice: "mend what the reason names; a prompt that does not fit needs a policy with a larger `max_tokens`, or an environment that shows less",
+        reason: nothing_more,
+    },
+    Watch {
+        name: AlarmName::RewardsCancel,
+        key: "rewards-cancel",
+        metric: "group/cancelled_rate",
+        at: 0.5,
+        floor: false,
+        action: AlarmAction::Warn,
+        sampled_only: true,
+        says: "in {} of the groups the members differ in several parts of the reward, and these cancel in its sum",
+        advice: "other weights in `reward`, so that the parts pull in one direction or one of them decides",
+        reason: which_parts,
+    },
+    Watch {
+        name: AlarmName::AnchorMisses,
+        key: "anchor-misses",
+        metric: "group/anchor_hit_rate",
+        at: 0.05,
+        floor: true,
+        action: AlarmAction::Warn,
+        sampled_only: true,
+        says: "only {} of the turns after the first begin where another turn of their group does: the estimator compares turns that meet, and has next to nothing to compare",
+        advice: "observations and state keys without step counters, times or shuffled lists; a larger `group_size`; for `gigpo`, `similarity`; or an estimator without anchors",
+        reason: nothing_more,
     },
 ];
 
-/// The alarms that an update sets off.
-pub fn ring(metrics: &Metrics, settings: &BTreeMap<AlarmName, AlarmSetting>) -> Vec<Alarm> {
+fn nothing_more(_: &Metrics) -> Option<(String, &'static str)> {
+    None
+}
+
+/// Why no advantage differs from 0, as far as metrics tell.
+fn why_no_signal(m: &Metrics) -> Option<(String, &'static str)> {
+    let is = |name: &str, x: f64| m.get(name) == Some(x);
+    let (why, advice) = if is("credit/trained_rate", 0.0) {
+        (
+            "credit and transforms left no token in training",
+            "see which transform drops them (`group/dropped` and its kin), and whether its bounds fit these tasks",
+        )
+    } else if m.get("rollout/unused_reward").is_some_and(|x| x > 0.0) {
+        ("the environment pays, and no weight in `reward` reads it", "`reward.env = 1`")
+    } else if m.get("group/cancelled_rate").is_some_and(|x| x > 0.0) {
+        ("parts of the reward differ between members and cancel in its sum", "other weights in `reward`")
+    } else if m.get("actor/degenerate_group_rate").is_none() {
+        ("no group has two members that were tried, so that none has another to be compared with", "a `group_size` of at least 2")
+    } else if is("actor/degenerate_group_rate", 1.0) && is("critic/rewards/min", 0.0) && is("critic/rewards/max", 0.0) {
+        ("no episode earned anything", "easier tasks, a partial reward, or an expert to clone first")
+    } else if is("actor/degenerate_group_rate", 1.0) {
+        (
+            "all members of each group have the same outcome",
+            "a larger `group_size`, tasks of another difficulty, a higher temperature or a partial reward",
+        )
+    } else {
+        (
+            "outcomes differ within groups, and the estimator or a transform gives 0 all the same",
+            "see that the estimator compares different trajectories and reads the columns that differ, and that no transform has a weight or a bound of 0",
+        )
+    };
+    Some((why.into(), advice))
+}
+
+/// The parts of the reward and how far they spread within groups.
+fn which_parts(m: &Metrics) -> Option<(String, &'static str)> {
+    let parts: Vec<String> =
+        m.0.iter().filter_map(|(name, x)| Some(format!("`{}` {x:.3e}", name.strip_prefix("group/reward_std/")?))).collect();
+    Some((format!("mean standard deviations within a group, weighted: {}", parts.join(", ")), ""))
+}
+
+/// What is watched under a name.
+pub fn watch(name: &str) -> Option<&'static Watch> {
+    WATCHES.iter().find(|watch| watch.key == name)
+}
+
+/// The alarms that an update sets off. `broken` says why the first episode broke, if one did.
+pub fn ring(metrics: &Metrics, settings: &BTreeMap<AlarmName, AlarmSetting>, broken: Option<&str>) -> Vec<Alarm> {
     let given = metrics.get("rollout/given_rate").is_some_and(|x| x >= 1.0);
     WATCHES
         .iter()
         .filter_map(|watch| {
             let setting = settings.get(&watch.name);
-            let action = setting.map_or(AlarmAction::Warn, |s| s.action);
+            let action = setting.and_then(|s| s.action).unwrap_or(watch.action);
             let at = setting.and_then(|s| s.at).map_or(watch.at, |at| *at);
             let x = watch.seen(metrics)?;
             // A number that is not finite is past every threshold.
@@ -149,11 +263,16 @@ pub fn ring(metrics: &Metrics, settings: &BTreeMap<AlarmName, AlarmSetting>) -> 
                 return None;
             }
             let number = if watch.metric.ends_with("_rate") { format!("{:.0} %", 100.0 * x) } else { format!("{x:.3e}") };
-            Some(Alarm {
-                name: watch.key,
-                stops: action == AlarmAction::Stop,
-                text: format!("{}. Try: {}", watch.says.replace("{}", &number), watch.advice),
-            })
+            let mut seen = watch.says.replace("{}", &number);
+            if let Some(broken) = broken.filter(|_| watch.metric == FAILED_RATE) {
+                seen += &format!("; {broken}");
+            }
+            let text = match (watch.reason)(metrics) {
+                None => format!("{seen}. Try: {}", watch.advice),
+                Some((why, "")) => format!("{seen} ({why}). Try: {}", watch.advice),
+                Some((why, advice)) => format!("{seen}: {why}. Try: {advice}"),
+            };
+            Some(Alarm { name: watch.key, stops: action == AlarmAction::Stop, text })
         })
         .collect()
 }
@@ -169,10 +288,10 @@ mod tests {
         let settings = settings
             .iter()
             .map(|(name, at, action)| {
-                (*name, AlarmSetting { at: at.map(|x| NonNegative::try_from(x).unwrap()), action: *action })
+                (*name, AlarmSetting { at: at.map(|x| NonNegative::try_from(x).unwrap()), action: Some(*action) })
             })
             .collect();
-        ring(&metrics, &settings).into_iter().map(|a| (a.name, a.stops)).collect()
+        ring(&metrics, &settings, None).into_iter().map(|a| (a.name, a.stops)).collect()
     }
 
     #[test]
@@ -193,6 +312,78 @@ mod tests {
         let set = |at, action| [(AlarmName::DegenerateGroups, at, action)];
         assert_eq!(names(&degenerate, &set(Some(0.5), AlarmAction::Stop)), [("degenerate-groups", true)]);
         assert_eq!(names(&degenerate, &set(Some(0.1), AlarmAction::Off)), []);
+    }
+
+    fn text(numbers: &[(&str, f64)]) -> String {
+        let mut metrics = Metrics::default();
+        numbers.iter().for_each(|(name, x)| metrics.set(*name, *x));
+        ring(&metrics, &BTreeMap::new(), None).into_iter().map(|a| a.text).collect()
+    }
+
+    #[test]
+    fn no_signal_has_a_reason() {
+        let differ = ("actor/degenerate_group_rate", 0.5);
+        let paid = [("critic/rewards/min", 0.0), ("critic/rewards/max", 1.0)];
+        for (numbers, why) in [
+            (vec![("credit/trained_rate", 0.0)], "left no token in training"),
+            (vec![("group/cancelled_rate", 0.25), differ], "cancel in its sum"),
+            (vec![paid[0], paid[1]], "no group has two members"),
+            (vec![differ, paid[0], paid[1]], "the estimator or a transform gives 0 all the same"),
+        ] {
+            let numbers: Vec<(&str, f64)> = numbers.into_iter().chain([("credit/zero_rate", 1.0)]).collect();
+            let text = text(&numbers);
+            assert!(text.starts_with("no advantage of the update differs from 0") && text.contains(why), "{text}");
+        }
+        // Here other alarms go off, too.
+        let all = [("credit/zero_rate", 1.0), ("actor/degenerate_group_rate", 1.0), paid[0]];
+        assert!(text(&[all[0], all[1], all[2], ("critic/rewards/max", 0.0)]).contains("no episode earned anything"));
+        assert!(text(&[all[0], all[1], all[2], paid[1]]).contains("all members of each group have the same outcome"));
+        assert!(
+            text(&[all[0], ("rollout/unused_reward", 2.0)]).contains("no weight in `reward` reads it. Try: `reward.env = 1`")
+        );
+    }
+
+    #[test]
+    fn rewards_that_cancel_are_named() {
+        let numbers = [("group/cancelled_rate", 0.5), ("group/reward_std/env", 5.08), ("group/reward_std/format", 5.08)];
+        assert_eq!(names(&numbers, &[]), [("rewards-cancel", false)]);
+        let want = "in 50 % of the groups the members differ in several parts of the reward, and these cancel in its sum (mean standard \
+                    deviations within a group, weighted: `env` 5.080e0, `format` 5.080e0). Try: other weights";
+        assert!(text(&numbers).starts_with(want), "{}", text(&numbers));
+    }
+
+    #[test]
+    fn anchors_that_hardly_meet_are_told() {
+        assert_eq!(names(&[("group/anchor_hit_rate", 0.06)], &[]), []);
+        assert_eq!(names(&[("group/anchor_hit_rate", 0.05)], &[]), [("anchor-misses", false)]);
+    }
+
+    #[test]
+    fn an_update_without_an_episode_left_stops_unless_told_otherwise() {
+        let broke = [("rollout/failed_rate", 1.0)];
+        assert_eq!(names(&broke, &[]), [("failed", false), ("all-failed", true)]);
+        assert_eq!(names(&broke, &[(AlarmName::AllFailed, None, AlarmAction::Warn)]), [("failed", false), ("all-failed", false)]);
+        let silent = AlarmSetting { at: None, action: None };
+        let mut metrics = Metrics::default();
+        metrics.set("rollout/failed_rate", 1.0);
+        // A table that says nothing about it leaves it as it is.
+        let rung = ring(&metrics, &BTreeMap::from([(AlarmName::AllFailed, silent)]), Some("the first on task `x`: too long"));
+        let stops = rung.iter().find(|alarm| alarm.stops).unwrap();
+        assert!(
+            stops.text.starts_with("100 % of the episodes broke")
+                && stops.text.contains("; the first on task `x`: too long. Try:")
+        );
+    }
+
+    #[test]
+    fn every_alarm_is_watched_once_under_its_name() {
+        let keys: Vec<&str> = WATCHES.iter().map(|watch| watch.key).collect();
+        for watch in &WATCHES {
+            assert_eq!(serde_json::to_value(watch.name).unwrap(), watch.key);
+            assert_eq!(keys.iter().filter(|key| **key == watch.key).count(), 1);
+        }
+        let named = ascribe_core::schemars::schema_for!(AlarmName).to_value();
+        assert_eq!(named["oneOf"].as_array().map(Vec::len), Some(WATCHES.len()));
     }
 
     #[test]

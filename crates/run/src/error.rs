@@ -93,7 +93,10 @@ impl std::fmt::Display for Difference {
             let say = |x: &Option<String>| x.clone().unwrap_or_else(|| "(not set)".into());
             writeln!(f, "  {key}: {} there, {} asked for", say(there), say(asked))?;
         }
-        write!(f, "  choose another `name`, or move the old run aside with `--fresh`")
+        write!(
+            f,
+            "  choose another `name`, move the old run aside with `ascribe run FILE --fresh`, or leave what differs as it was"
+        )
     }
 }
 

@@ -145,7 +145,7 @@ impl Measure<'_> {
         let declared = declared_signals(tasks);
         for split in self.splits(tasks) {
             let chosen = choose(tasks, &split, self.settings.tasks.0);
-            let samples = usize::try_from(self.settings.samples.0).unwrap_or(usize::MAX);
+            let samples = self.settings.samples.get();
             let of = chosen.len() * (1 + samples);
             let mut done = 0;
             for (mode, members, temperature) in

@@ -405,6 +405,11 @@ pub fn node_file(name: &str) -> String {
     format!("node-{}.bin", file_name(name))
 }
 
+/// The node whose file in a checkpoint this is; what [`file_name`] could not keep of its name is as it is there.
+pub(crate) fn node_of_file(file: &str) -> Option<&str> {
+    file.strip_prefix("node-")?.strip_suffix(".bin")
+}
+
 fn save_critic(key: &str, critic: &dyn Critic) -> Result<Vec<u8>, LiveError> {
     critic.save().map_err(|e| LiveError::Save { key: key.into(), reason: e.to_string() })
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ascribe_core::environment::TRAIN;
-use ascribe_core::experiment::Plan;
-use ascribe_core::range::{Count, Positive};
+use ascribe_core::experiment::{MOST_SAMPLES, Plan};
+use ascribe_core::range::{Between, Count, Positive};
 
 use crate::checkpoint::file_name;
 use crate::disk::Disk;
@@ -43,7 +43,7 @@ pub struct MeasureOptions {
     /// Most tasks of a split; 0 is all.
     pub tasks: Option<Count>,
     /// Sampled episodes per task; 0 is none.
-    pub samples: Option<Count>,
+    pub samples: Option<Between<0, MOST_SAMPLES>>,
     /// Temperature of the sampled episodes.
     pub temperature: Option<Positive>,
     /// Set by whoever wants it to stop.

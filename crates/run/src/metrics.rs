@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ascribe_core::credit::spread;
 use ascribe_core::environment::Outcome;
 use ascribe_core::log::Validity;
-use ascribe_core::{Batch, Column, Credit, End, Group, Metrics, Scope};
+use ascribe_core::{Anchor, Batch, Column, Credit, End, Group, Metrics, Scope, Trajectory};
 use ascribe_math::spread::{Deviation, is_constant, moments};
 use rayon::prelude::*;
 
@@ -61,10 +61,65 @@ pub(crate) fn of_rollout(batch: &Batch, weights: &BTreeMap<String, f64>, declare
             m.summarise(&format!("signal/{name}"), signal.column.iter_present().map(f64::from));
         }
     }
+    of_parts(&mut m, batch, weights);
     if weights.get("env").is_none_or(|w| *w == 0.0) {
         let unread: f64 = turns().map(|r| f64::from(batch.turns.env_reward[r]).abs()).sum();
         m.set("rollout/unused_reward", unread);
     }
+    m
+}
+
+/// How the parts of a reward that has several spread within groups, and whether they cancel: members who differ in several
+/// parts and not in their sum teach a group-relative estimator nothing, and nothing shows it.
+fn of_parts(m: &mut Metrics, batch: &Batch, weights: &BTreeMap<String, f64>) {
+    let parts: Vec<(&String, f64, Vec<f64>)> = weights
+        .iter()
+        .filter(|(_, weight)| **weight != 0.0)
+        // Whoever combined the rewards has refused a column that is not there.
+        .filter_map(|(name, weight)| Some((name, *weight, batch.reward_column(name).ok()?)))
+        .collect();
+    if parts.len() < 2 {
+        return;
+    }
+    let mut spreads: Vec<Vec<f64>> = vec![Vec::new(); parts.len()];
+    let mut cancelled = Vec::new();
+    for group in batch.groups() {
+        let outcomes = tried_outcomes(group);
+        if outcomes.len() < 2 {
+            continue;
+        }
+        let mut n_differing = 0;
+        for ((_, weight, column), spreads) in parts.iter().zip(&mut spreads) {
+            let of_turn = |t: usize| weight * column[group.rows().start + t];
+            let of_path: Vec<f64> = tried(group).map(|path| path.turns_up().map(of_turn).sum()).collect();
+            n_differing += usize::from(!is_constant(&of_path));
+            spreads.push(moments(&of_path).deviation(Deviation::Population));
+        }
+        cancelled.push(f64::from(u8::from(n_differing > 1 && is_constant(&outcomes))));
+    }
+    mean(m, "group/cancelled_rate", cancelled.into_iter());
+    for ((name, ..), spreads) in parts.iter().zip(spreads) {
+        mean(m, &format!("group/reward_std/{name}"), spreads.into_iter());
+    }
+}
+
+/// How many turns an estimator with anchors can compare: the share of those after the first that begin where another turn
+/// of their group does. First turns meet by construction, and would hide that no others do.
+pub(crate) fn of_anchors(batch: &Batch, anchor: Anchor) -> Metrics {
+    let mut m = Metrics::default();
+    let hits = batch.groups().flat_map(|group| {
+        let keys = match anchor {
+            Anchor::Observation => group.observations(),
+            Anchor::State => group.states(),
+        };
+        let tried = group.tried();
+        let turns: Vec<usize> = (0..group.n_turns()).filter(|t| tried[*t]).collect();
+        let mut visits: BTreeMap<u32, usize> = BTreeMap::new();
+        turns.iter().for_each(|t| *visits.entry(keys[*t]).or_default() += 1);
+        let later = turns.into_iter().filter(move |t| group.parent(*t).is_some());
+        later.map(|t| f64::from(u8::from(visits[&keys[t]] > 1))).collect::<Vec<_>>()
+    });
+    mean(&mut m, "group/anchor_hit_rate", hits);
     m
 }
 
@@ -95,13 +150,13 @@ pub(crate) fn of_credit(batch: &Batch, credit: &[Credit]) -> Metrics {
     m
 }
 
-/// What a curriculum is told.
+/// What a curriculum is told: paths that were not tried have no outcome.
 pub(crate) fn outcomes(batch: &Batch) -> Vec<Outcome> {
     batch
         .groups()
         .map(|g| Outcome {
             task: g.about().task.clone(),
-            returns: g.outcomes(),
+            returns: tried_outcomes(g),
             solved: g.trajectories().filter(|path| path.leaf().end.success()).count(),
         })
         .collect()
@@ -137,6 +192,11 @@ fn paths<'a>(batch: &'a Batch, group: Group<'a>) -> impl Iterator<Item = Path> +
             turns,
         }
     })
+}
+
+/// The paths that were tried.
+fn tried(group: Group<'_>) -> impl Iterator<Item = Trajectory<'_>> {
+    group.trajectories().filter(|path| path.leaf().end != End::Untried)
 }
 
 /// Outcomes of the paths that were tried.
@@ -215,16 +275,64 @@ mod tests {
         assert_eq!(of_rollout(&batch(), &BTreeMap::new(), &[]).get("rollout/unused_reward"), Some(1.0));
     }
 
+    /// A group of single turns with those rewards, of which the first were not tried.
+    fn group(rewards: &[f32], untried: usize) -> GroupLog {
+        let end = |i| if i < untried { End::Untried } else { End::Terminated { success: true } };
+        GroupLog {
+            turns: rewards.iter().map(|r| turn(None, *r, 1, 1)).collect(),
+            leaves: (0..rewards.len()).map(|i| LeafLog { turn: Some(i), end: end(i), seed: 0 }).collect(),
+            ..GroupLog::default()
+        }
+    }
+
+    #[test]
+    fn a_curriculum_is_told_what_was_tried() {
+        let batch = Batch::from_groups(vec![group(&[5.0, 1.0, 0.0], 1)], NonFinite::Refuse).unwrap();
+        let told = outcomes(&batch);
+        assert_eq!((told.len(), &told[0].returns, told[0].solved), (1, &vec![1.0, 0.0], 2));
+    }
+
+    #[test]
+    fn rewards_that_cancel_within_groups_are_counted() {
+        let numbers = |a: [f32; 2], b: [f32; 2]| {
+            let mut log = group(&a, 0);
+            log.turns.iter_mut().zip(b).for_each(|(turn, b)| turn.signals = vec![("format".into(), b)]);
+            log
+        };
+        let weights = BTreeMap::from([("env".to_string(), 1.0), ("format".to_string(), 0.5)]);
+        let rate = |groups: Vec<GroupLog>| {
+            let mut batch = Batch::from_groups(groups, NonFinite::Refuse).unwrap();
+            batch.combine_rewards(&weights).unwrap();
+            of_rollout(&batch, &weights, &[])
+        };
+        let m = rate(vec![numbers([2.0, 0.0], [0.0, 4.0]), numbers([1.0, 0.0], [0.0, 0.0])]);
+        assert_eq!(m.get("group/cancelled_rate"), Some(0.5));
+        // of 2, 0 and of 1, 0; of 0, 2 and of 0, 0
+        assert_eq!((m.get("group/reward_std/env"), m.get("group/reward_std/format")), (Some(0.75), Some(0.5)));
+        // Nothing that differs cannot cancel.
+        assert_eq!(rate(vec![numbers([1.0, 1.0], [2.0, 2.0])]).get("group/cancelled_rate"), Some(0.0));
+        let one = of_rollout(&batch(), &BTreeMap::from([("env".into(), 1.0), ("exploit".into(), 0.0)]), &[]);
+        assert_eq!(one.get("group/cancelled_rate"), None);
+    }
+
+    #[test]
+    fn turns_that_meet_are_counted_after_the_first() {
+        let at =
+            |parent, key: &str| TurnLog { state: key.into(), observation: format!("{key}!").into(), ..turn(parent, 0.0, 1, 1) };
+        // Two paths: s, a, b and s, a, c.
+        let turns = vec![at(None, "s"), at(Some(0), "a"), at(Some(1), "b"), at(None, "s"), at(Some(3), "a"), at(Some(4), "c")];
+        let leaf = |t| LeafLog { turn: Some(t), end: End::Terminated { success: true }, seed: 0 };
+        let log = GroupLog { turns, leaves: vec![leaf(2), leaf(5)], ..GroupLog::default() };
+        let batch = Batch::from_groups(vec![log], NonFinite::Refuse).unwrap();
+        for anchor in [Anchor::State, Anchor::Observation] {
+            assert_eq!(of_anchors(&batch, anchor).get("group/anchor_hit_rate"), Some(0.5), "{anchor:?}");
+        }
+        let single = Batch::from_groups(vec![group(&[1.0, 0.0], 0)], NonFinite::Refuse).unwrap();
+        assert_eq!(of_anchors(&single, Anchor::State), Metrics::default());
+    }
+
     #[test]
     fn groups_whose_tried_paths_agree_are_counted() {
-        let group = |rewards: &[f32], untried: usize| {
-            let end = |i| if i < untried { End::Untried } else { End::Terminated { success: true } };
-            GroupLog {
-                turns: rewards.iter().map(|r| turn(None, *r, 1, 1)).collect(),
-                leaves: (0..rewards.len()).map(|i| LeafLog { turn: Some(i), end: end(i), seed: 0 }).collect(),
-                ..GroupLog::default()
-            }
-        };
         let rate = |groups: Vec<GroupLog>| {
             let batch = Batch::from_groups(groups, NonFinite::Refuse).unwrap();
             of_rollout(&batch, &BTreeMap::new(), &[]).get("actor/degenerate_group_rate")

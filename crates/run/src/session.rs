@@ -21,7 +21,7 @@ use crate::disk::{Append, Disk};
 use crate::error::RunError;
 use crate::evaluate::{Evaluation, Measure, Measured};
 use crate::folder::{self, Attempt, Provenance, RunFolder, RunResult, Start, StartFrom, name};
-use crate::live::{Live, Saved, node_file};
+use crate::live::{Live, Saved, node_file, node_of_file};
 use crate::log::Log;
 use crate::progress::{Event, Progress};
 use crate::records::{MetricsLine, TimingLine, line, read_lines};
@@ -328,7 +328,7 @@ impl<'a> Session<'a> {
         }
         numbers.into_iter().for_each(|(path, x)| metrics.set(format!("knob/{path}"), x));
         metrics.extend(self.live.world.ledger.metrics());
-        let rung = alarms::ring(&metrics, &experiment.alarm);
+        let rung = alarms::ring(&metrics, &experiment.alarm, broken.as_deref());
         rung.iter().for_each(|alarm| metrics.set(format!("alarm/{}", alarm.name), 1.0));
 
         let total: f64 = seconds.iter().sum();
@@ -625,7 +625,7 @@ fn same_tasks(run: &Path, begun: &Provenance, live: &Live) -> Result<(), RunErro
     Err(RunError::NoRun {
         folder: run.into(),
         reason: format!(
-            "was begun with other tasks: the environment's fingerprint was `{}` and is `{fingerprint}`; bring back the old data, or begin anew with `--fresh`",
+            "was begun with other tasks: the environment's fingerprint was `{}` and is `{fingerprint}`; bring back the old data, or begin anew with `ascribe run FILE --fresh`",
             begun.environment
         ),
     })
@@ -675,7 +675,10 @@ fn begun(folder: &RunFolder, plan: &Plan) -> Result<Option<Provenance>, RunError
         None if folder.at(name::METRICS).exists() || folder.at(name::CHECKPOINTS).exists() => {
             return Err(RunError::NoRun {
                 folder: folder.path().into(),
-                reason: format!("holds a run whose `{}` is gone: move it aside with `--fresh`", name::PROVENANCE),
+                reason: format!(
+                    "holds a run whose `{}` is gone: move it aside with `ascribe run FILE --fresh`",
+                    name::PROVENANCE
+                ),
             });
         }
         None => {}
@@ -693,7 +696,7 @@ pub(crate) fn settings(plan: &Plan, phase: usize) -> Result<Experiment, RunError
     Ok(experiment)
 }
 
-/// Splits that an evaluation names exist.
+/// Splits that an evaluation names exist, and are named once.
 fn check_splits(plan: &Plan, live: &Live) -> Result<(), RunError> {
     for (i, phase) in plan.phases.iter().enumerate() {
         let evaluate: Evaluate = settings(plan, i)?.evaluate;
@@ -704,6 +707,10 @@ fn check_splits(plan: &Plan, live: &Live) -> Result<(), RunError> {
 
 pub(crate) fn known_splits(evaluate: &Evaluate, live: &Live) -> Result<(), String> {
     let known = live.world.tasks.splits();
+    let twice = evaluate.splits.iter().enumerate().find(|(i, split)| evaluate.splits[..*i].contains(split));
+    if let Some((_, split)) = twice {
+        return Err(format!("`evaluate.splits` names `{split}` twice: a split is measured once"));
+    }
     match evaluate.splits.iter().find(|split| !known.contains(split)) {
         Some(split) => Err(format!("`evaluate.splits`: there is no split `{split}`; there are: {}", known.join(", "))),
         None => Ok(()),
@@ -722,7 +729,7 @@ pub(crate) fn measure_node(
 }
 
 fn updates(experiment: &Experiment) -> u32 {
-    u32::try_from(experiment.updates.0).unwrap_or(u32::MAX)
+    u32::try_from(*experiment.updates).expect("its range ends below")
 }
 
 fn spent(budget: &Budget, ledger: &Ledger) -> bool {
@@ -772,13 +779,29 @@ fn start_from(
         None => (given, None),
     };
     if !run.is_dir() {
-        return Err(failed("there is no such folder".into()));
+        return Err(failed(
+            "there is no such folder, seen from where the command runs; it must be a run's, or that of one of its checkpoints"
+                .into(),
+        ));
     }
     let (checkpoint, state) = saved_state(run, update, progress).map_err(|e| failed(e.to_string()))?;
-    let taken = live.load_nodes(&state.live, &checkpoint.files).map_err(|e| failed(e.to_string()))?;
+    let taken = live.load_nodes(&state.live, &checkpoint.files).map_err(|e| {
+        failed(format!(
+            "its checkpoint of update {} does not fit this experiment: {e}. Node by node, plugin, sizes and the environment's words must be \
+             those of that run (`policy` and `environment` in `{}`); or leave `start_from` out",
+            checkpoint.update,
+            run.join(name::RESOLVED).display()
+        ))
+    })?;
     if taken.is_empty() {
         let names: Vec<&str> = live.world.nodes.keys().map(String::as_str).collect();
-        return Err(failed(format!("that run has none of the policy nodes of this one ({})", names.join(", "))));
+        let theirs: Vec<&str> = checkpoint.files.keys().filter_map(|file| node_of_file(file)).collect();
+        return Err(failed(format!(
+            "that run has none of the policy nodes of this one ({}): its own are {}. Name the node that is to begin with one of them \
+             alike, [policy.NAME.PLUGIN]",
+            names.join(", "),
+            theirs.join(", ")
+        )));
     }
     let folder = run.join(name::CHECKPOINTS).join(checkpoint::folder_name(checkpoint.update));
     let nodes = taken.into_iter().map(|name| {
@@ -788,7 +811,7 @@ fn start_from(
     let start = StartFrom { checkpoint: std::path::absolute(&folder).unwrap_or_else(|_| folder.clone()), nodes: nodes.collect() };
     if let Some(before) = before.filter(|before| before.nodes != start.nodes) {
         return Err(failed(format!(
-            "this run was begun with other weights, those of `{}`; they have changed since: bring them back, or begin anew with `--fresh`",
+            "this run was begun with other weights, those of `{}`; they have changed since: bring them back, or begin anew with `ascribe run FILE --fresh`",
             before.checkpoint.display()
         )));
     }

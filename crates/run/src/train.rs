@@ -79,16 +79,20 @@ pub fn train(live: &mut Live, experiment: &Experiment, now: &Now) -> Result<Trai
     clock.lap();
 
     stage.each_critic(world, |critic, acting| critic.judge(&mut batch, acting))?;
-    batch.combine_rewards(&experiment.reward).map_err(TrainError::Reward)?;
+    let weights = experiment.reward_weights();
+    batch.combine_rewards(&weights).map_err(TrainError::Reward)?;
     clock.lap();
 
-    stage.metrics.extend(metrics::of_rollout(&batch, &experiment.reward, &declared_signals(&*world.tasks)));
+    stage.metrics.extend(metrics::of_rollout(&batch, &weights, &declared_signals(&*world.tasks)));
     let mut credit = estimate(&batch, experiment, now)?;
     for (i, transform) in experiment.transform.iter().enumerate() {
         stage.metrics.extend(transform.apply(&batch, &mut credit, now, world.seeds));
         check(&batch, &credit, &format!("transform {i}"))?;
     }
     stage.metrics.extend(metrics::of_credit(&batch, &credit));
+    if let Some(anchor) = experiment.estimator.anchor() {
+        stage.metrics.extend(metrics::of_anchors(&batch, anchor));
+    }
     clock.lap();
 
     let mut lessons = Vec::new();

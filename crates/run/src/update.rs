@@ -36,8 +36,9 @@ pub enum UpdateError {
     NoNode,
     /// Ratios were asked of tokens that nobody sampled.
     #[error(
-        "the objective needs log-probabilities of the actions, but {missing} of {tokens} trained tokens have none (an expert's actions have no \
-         behaviour log-probability): use the objective `nll`, a rollout that samples, or `update.old = \"recomputed\"`"
+        "an objective forms ratios with the log-probabilities of the actions, but {missing} of {tokens} trained tokens have none (an \
+         expert's actions have no behaviour log-probability): in that phase, use one without ratios (`phase.NAME.objective = \"nll\"`; if it is \
+         a critic's, leave the critic out of `train`), `update.old = \"recomputed\"`, or a rollout that samples"
     )]
     NoLogprob {
         /// Tokens without one.

@@ -627,7 +627,10 @@ fn a_start_that_cannot_be_had_is_refused() {
     let e = says("", &source.run.join("checkpoints/newest"));
     assert!(e.contains("is not the folder of a checkpoint"), "{e}");
     let e = says("policy = { other = { table = {} } }\n", &source.run);
-    assert!(e.contains("none of the policy nodes of this one (other)"), "{e}");
+    assert!(e.contains("none of the policy nodes of this one (other): its own are actor."), "{e}");
+    let e = says("environment.doors = { edition = 1 }\n", &source.run);
+    assert!(e.contains("its checkpoint of update 2 does not fit this experiment") && e.contains("leave `start_from` out"), "{e}");
+    assert!(e.contains(&source.run.join(name::RESOLVED).display().to_string()), "{e}");
 
     // Killed before its first checkpoint, a run begins again with the same weights or not at all.
     let place = place();
@@ -672,7 +675,9 @@ fn what_is_not_finite_is_an_error_that_names_the_task() {
     let e = go(&plan("environment.doors = { nan = true }\n"), &place(), &mut Watch::default()).unwrap_err();
     assert!(e.to_string().contains("task `train/0`, turn 1: a reward or signal is NaN"), "{e}");
     // excluded, every path fails and nothing is left to train on
-    let (place, _) = whole("environment.doors = { nan = true }\nnon_finite = \"exclude\"\nupdates = 1\n");
+    let (place, _) = whole(
+        "environment.doors = { nan = true }\nnon_finite = \"exclude\"\nupdates = 1\nalarm.all-failed = { action = \"warn\" }\n",
+    );
     let line = &folder::metrics(&place.run).unwrap()[0];
     assert_eq!(line.metrics.get("rollout/failed_rate"), Some(1.0));
     assert_eq!(line.metrics.get("actor/empty_update"), Some(1.0));
@@ -740,6 +745,26 @@ fn a_budget_ends_the_run_and_more_of_it_goes_on() {
 }
 
 #[test]
+fn a_run_whose_episodes_all_break_does_not_end_well() {
+    let place = place();
+    let e =
+        go(&plan("environment.doors = { nan = true }\nnon_finite = \"exclude\"\n"), &place, &mut Watch::default()).unwrap_err();
+    assert_eq!(e.exit_code(), 1);
+    let text = e.to_string();
+    assert!(text.starts_with("alarm `all-failed` after update 1: 100 % of the episodes broke"), "{text}");
+    assert!(text.contains("; the first on task `") && text.contains("Try: mend what the reason names"), "{text}");
+    assert_eq!(folder::metrics(&place.run).unwrap().len(), 1);
+}
+
+#[test]
+fn a_split_is_measured_once() {
+    let e =
+        go(&plan("updates = 1\nevaluate = { splits = [\"test\", \"test\"] }\n"), &place(), &mut Watch::default()).unwrap_err();
+    assert_eq!(e.exit_code(), 2, "{e}");
+    assert!(e.to_string().contains("`evaluate.splits` names `test` twice: a split is measured once"), "{e}");
+}
+
+#[test]
 fn an_alarm_may_stop_the_run_after_a_checkpoint() {
     let place = place();
     let stop = "updates = 9\ncheckpoint = { every = 5 }\nalarm.malformed = { at = 0.0, action = \"stop\" }\n";
@@ -796,7 +821,7 @@ fn measuring_again_gives_the_same_and_touches_nothing() {
     assert_eq!((train.update, train.results[0].summary.tasks), (4, 6));
     let some = of(MeasureOptions {
         tasks: Some(ascribe_core::range::Count(2)),
-        samples: Some(ascribe_core::range::Count(0)),
+        samples: Some(ascribe_core::range::Between::try_from(0).unwrap()),
         ..MeasureOptions::default()
     });
     assert_eq!((some.results.len(), some.results[0].summary.tasks), (1, 2));

@@ -16,7 +16,7 @@ use ascribe_core::environment::{
     TaskId, verify_restored,
 };
 use ascribe_core::log::{Context, End, Limit, Validity};
-use ascribe_core::range::{AtLeast, Positive, Unit};
+use ascribe_core::range::{AtLeast, Between, Positive, Unit};
 use ascribe_core::{BuildContext, BuildError, Need, Provide, Rng, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,11 +85,11 @@ pub struct Alfworld {
     /// Whether `help` is left out of the admissible commands, as verl-agent does. It can be typed all the same.
     pub hide_help: bool,
     /// Turns after which an episode is cut off, at least 1. The literature's limit is 50.
-    pub max_turns: AtLeast<1>,
+    pub max_turns: Between<1, 1_000_000>,
     /// Reward of the turn that wins, positive. verl-agent pays 10.
     pub success_reward: Positive,
     /// Tokens a command may have, the stop word included, at least 2. In words the longest has 7.
-    pub max_action_tokens: AtLeast<2>,
+    pub max_action_tokens: Between<2, 1_000_000>,
     /// Probability that the scripted expert, at a turn, takes any admissible command instead of its own, in 0..=1. It
     /// finds its way back; a clone of it then has seen the states off the shortest path. The tasks stay the same.
     pub expert_noise: Unit,
@@ -110,9 +110,9 @@ impl Default for Alfworld {
             list_commands: true,
             repeat_task: false,
             hide_help: true,
-            max_turns: AtLeast::try_from(MAX_TURNS as u64).expect("50 is at least 1"),
+            max_turns: Between::try_from(MAX_TURNS as u64).expect("in range"),
             success_reward: Positive::try_from(1.0).expect("1 is positive"),
-            max_action_tokens: AtLeast::try_from(8).expect("8 is at least 2"),
+            max_action_tokens: Between::try_from(8).expect("in range"),
             expert_noise: Unit::try_from(0.0).expect("0 is in 0..=1"),
             stop: "</command>".into(),
         }

@@ -1,6 +1,4 @@
 //! Embedded environments: native, deterministic in their seeds, without data of their own.
-
-pub mod between;
 pub mod bugfix;
 pub mod curriculum;
 pub mod finite;

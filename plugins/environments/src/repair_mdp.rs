@@ -24,8 +24,8 @@ use ascribe_core::{BuildContext, BuildError, FiniteMdp, Provide, TaskSet, TaskSe
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::between::Between;
 use crate::finite::{FiniteTasks, Table, provides};
+use ascribe_core::range::Between;
 
 /// The word that ends an action.
 const STOP: &str = "<end>";

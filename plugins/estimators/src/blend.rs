@@ -13,7 +13,7 @@
 
 use ascribe_core::credit::spread;
 use ascribe_core::range::Finite;
-use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, Slot, Step, plugin};
+use ascribe_core::{AdvantageEstimator, Anchor, Credit, Decay, EstimateError, Group, Law, Need, Now, Slot, Step, plugin};
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -81,6 +81,10 @@ plugin! {
             // The part whose outcome reaches furthest.
             let parts = self.of.iter().map(|part| part.estimator.decay()).collect::<Option<Vec<Decay>>>()?;
             parts.into_iter().max_by(|a, b| (a.step == Step::Turn, a.per_step).partial_cmp(&(b.step == Step::Turn, b.per_step)).unwrap_or(std::cmp::Ordering::Equal))
+        }
+
+        fn anchor(&self) -> Option<Anchor> {
+            self.of.iter().find_map(|part| part.estimator.anchor())
         }
 
         fn estimate(&self, group: Group<'_>, now: &Now) -> Result<Credit, EstimateError> {

@@ -29,9 +29,10 @@
 //! with it an answer too many cannot be taken for that to the next group.
 //!
 //! Numbers are `f32` and written as the shortest that reads back as the same `f32`; they come back exact. Edge cases: its stderr is
-//! kept, and its end quoted where something goes wrong. Any mistake ends the program, with all that it started, and the
-//! estimator with it: later groups are refused at once, instead of waiting for the same mistake again. When the estimator
-//! is dropped, the program's input ends; what has not exited a second later is killed.
+//! kept, and its end quoted where something goes wrong. Any mistake ends the program, with all that it started in its process
+//! group, and the estimator with it: later groups are refused at once, instead of waiting for the same mistake again. When the estimator
+//! is dropped, the program's input ends; what has not exited a second later is killed, with its process group. What leaves
+//! the group (`setsid`, a daemon) is beyond reach and goes on.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -67,8 +68,8 @@ pub struct Command {
     /// Signals it gives targets for.
     #[serde(default)]
     pub targets: Vec<String>,
-    /// Variables of its environment, beside those of the run.
-    #[serde(default)]
+    /// Variables of its environment, beside those of the run. A name is not empty and has no `=`.
+    #[serde(default, deserialize_with = "variables")]
     pub env: BTreeMap<String, String>,
     #[serde(skip)]
     running: Mutex<Running>,
@@ -121,6 +122,20 @@ fn program_first<'de, D: Deserializer<'de>>(run: D) -> Result<Vec<String>, D::Er
         Some(program) if !program.is_empty() => Ok(run),
         _ => Err(D::Error::custom("must begin with a program, as in [\"python3\", \"my_estimator.py\"]")),
     }
+}
+
+/// What the system would refuse, or take for another variable.
+fn variables<'de, D: Deserializer<'de>>(env: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let env: BTreeMap<String, String> = BTreeMap::deserialize(env)?;
+    if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+        return Err(D::Error::custom(format!(
+            "must have names of variables that are not empty and hold no `=`, as in {{ SEED = \"1\" }}, got {name:?}"
+        )));
+    }
+    if let Some((name, _)) = env.iter().find(|(_, value)| value.contains('\0')) {
+        return Err(D::Error::custom(format!("must have values without the character NUL, got one in {name:?}")));
+    }
+    Ok(env)
 }
 
 fn a_minute() -> Positive {
@@ -531,6 +546,10 @@ mod tests {
         check(&says(r#"{"turns": [0]}"#), &["1 turn credits for 2 of them; give each turn"]);
         check(&says(r#"{"turns": [0, 0], "tokens": [1]}"#), &["1 token credits for 2 of them"]);
         check(&says(r#"{"turns": [0, 0], "weight": [1]}"#), &["1 turn weight credits for 2 of them"]);
+        check(
+            &says(r#"{"turns": [0, 0], "weight": [1, -1]}"#),
+            &["the loss weight of turn 1 is -1; it must be finite and 0 or more"],
+        );
         check(&says(r#"{"turns": [0, 0], "index": 7}"#), &["it is for group 7; the program must write one line per group"]);
         let mut target = says(r#"{"turns": [0, 0], "targets": {"value": {"on": "state", "values": [0]}}}"#);
         check(&target, &["it has a target for `value`; name it in `targets`"]);
@@ -613,6 +632,37 @@ mod tests {
             }
         });
         assert_eq!(rewards.running.lock().unwrap().program.as_ref().unwrap().n_answers(), 80, "started once");
+    }
+
+    #[test]
+    fn names_of_variables_are_names() {
+        let with = |name: &str, value: &str| {
+            let keys = serde_json::json!({ "run": ["sh"], "env": { name: value } });
+            serde_json::from_value::<Command>(keys).map(drop).map_err(|e| e.to_string())
+        };
+        for name in ["", "A=B", "=", "A\0"] {
+            let refused = with(name, "1").unwrap_err();
+            assert!(refused.contains("are not empty and hold no `=`") && refused.contains(&format!("got {name:?}")), "{refused}");
+        }
+        assert!(with("A", "a\0b").unwrap_err().contains("without the character NUL"));
+        assert_eq!(with("A", "B=C"), Ok(()));
+    }
+
+    /// The guide and the plugin's page say what is not promised; this shows it.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_leaves_the_process_group_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let note = folder.path().join("note");
+        // Not for long: nobody ends it.
+        let leaves = "setsid sh -c 'echo $$ > \"$NOTE\"; sleep 3' >&- 2>&- <&- & \
+                      while [ ! -s \"$NOTE\" ]; do :; done; while read -r group; do echo '{\"turns\": [0, 0]}'; done";
+        let mut command = sh(leaves);
+        command.env.insert("NOTE".into(), note.to_str().unwrap().into());
+        ask(&command, &two_turns()).unwrap();
+        drop(command);
+        let id = std::fs::read_to_string(&note).unwrap();
+        assert!(lives(id.trim()));
     }
 
     #[test]

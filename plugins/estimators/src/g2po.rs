@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use ascribe_core::key::KeyId;
 use ascribe_core::log::Validity;
 use ascribe_core::range::{Finite, NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Anchor, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::standardise;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,6 +91,10 @@ plugin! {
 
         fn decay(&self) -> Option<Decay> {
             steps::decay(self.gamma)
+        }
+
+        fn anchor(&self) -> Option<Anchor> {
+            Some(Anchor::State)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

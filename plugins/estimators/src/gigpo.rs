@@ -19,7 +19,7 @@
 //! counters instead, where you can.
 
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Anchor, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, Measure, Singleton, Standardise, clusters, moments_by, similar_clusters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,11 @@ plugin! {
 
         fn decay(&self) -> Option<Decay> {
             steps::decay(self.gamma)
+        }
+
+        fn anchor(&self) -> Option<Anchor> {
+            // Alike is more than equal: how often turns meet then, equal observations do not tell.
+            self.similarity.is_none().then_some(Anchor::Observation)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use ascribe_core::key::KeyId;
 use ascribe_core::range::{NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Anchor, Credit, End, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::standardise;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,10 @@ plugin! {
 
         fn laws(&self) -> Vec<Law> {
             vec![Law::Ascent]
+        }
+
+        fn anchor(&self) -> Option<Anchor> {
+            Some(Anchor::State)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -5,10 +5,11 @@
 //! Shao et al. 2024, "DeepSeekMath", arXiv 2402.03300, §4.1.2; official numbers from verl
 //! (`compute_grpo_outcome_advantage`: sample standard deviation, ε = 1e-6). Reductions: without the division it is
 //! `(G − 1)/G` times leave-one-out (RLOO), and Dr. GRPO's advantage (arXiv 2503.20783).
-//! Edge cases: equal outcomes give exactly 0 (official code divides the rounding noise of its `f32` mean by ε). A
-//! group of one gives 0; with `mode = "official"` it keeps its raw outcome, as in verl. Untried paths (they have no
-//! return) are not trained and move no baseline. verl-agent's fork pools one entry per environment step by default, so
-//! that long trajectories weigh more: `over = "turns"`.
+//! Edge cases: equal outcomes give exactly 0. A group of one gives 0. Untried paths (they have no return) are not trained
+//! and move no baseline.
+//! Where official code differs: verl keeps the raw outcome of a group of one (`mode = "official"`), and where outcomes are
+//! equal it divides the rounding noise of its `f32` mean by ε; verl-agent's fork pools one entry per environment step by
+//! default, so that long trajectories weigh more (`over = "turns"`).
 
 use ascribe_core::range::NonNegative;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin, preset};

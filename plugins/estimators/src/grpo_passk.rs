@@ -6,8 +6,8 @@
 //! Walder and Karkhanis 2025, "Pass@K Policy Optimization", arXiv 2505.15201, in the form of verl
 //! (`compute_grpo_passk_outcome_advantage`: sample standard deviation, ε = 1e-6), whose numbers it gives.
 //! Edge cases: where the two best are equal every advantage is 0. Untried paths are not trained and move nothing. A group
-//! of one has no second best: `check` asks for groups of two; one that failed down to a single path gives 0 (verl raises
-//! an error).
+//! of one has no second best: `check` asks for groups of two; one that failed down to a single path gives 0.
+//! Where official code differs: verl raises an error at a group of one.
 
 use ascribe_core::range::NonNegative;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};

@@ -16,7 +16,7 @@
 //! The paper weighs the level of k observations by `k^α`, the code by `(k + 1)^α`, as here.
 
 use ascribe_core::range::{AtLeast, NonNegative, Unit};
-use ascribe_core::{AdvantageEstimator, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Anchor, Credit, Decay, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Deviation, Measure, Moments, Singleton, Standardise, clusters, moments_by};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,10 @@ plugin! {
 
         fn decay(&self) -> Option<Decay> {
             steps::decay(self.gamma)
+        }
+
+        fn anchor(&self) -> Option<Anchor> {
+            Some(Anchor::Observation)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -12,11 +12,11 @@
 //! separate mode with `std` the curriculum's weights cancel, but for ε.
 //!
 //! Edge cases: equal numbers become exactly 0, and so does a number without any to compare with. A turn whose gain was not
-//! computed is no step of time: it takes the advantage of the turn after it, as in the authors' code, where a gain of
-//! exactly 0 counts as not computed unless the critic writes 1e-10; here 0 is a gain. Their code takes the last token from
-//! the sum of the mask, which is another token where tools' answers lie off the mask, and also gives advantages to tools'
-//! answers; here turns are turns. A turn that was not tried is not trained and moves no statistic. A path without an
-//! answer earns its outcome like any other.
+//! computed is no step of time: it takes the advantage of the turn after it. A turn that was not tried is not trained and
+//! moves no statistic. A path without an answer earns its outcome like any other.
+//! Where the authors' code differs: a gain of exactly 0 counts there as not computed unless the critic writes 1e-10, here 0
+//! is a gain; it takes the last token from the sum of the mask, which is another token where tools' answers lie off the mask,
+//! and also gives advantages to tools' answers, here turns are turns.
 //!
 //! `norm = "column-mean"` is what the first release computed: returns with `γ = 1` minus the mean, over the group, of what
 //! stands in the same column of the padded rows. That baseline depends on how long the siblings speak.

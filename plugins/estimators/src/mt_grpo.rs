@@ -11,11 +11,11 @@
 //! SiliangZeng/Multi-Turn-RL-Agent at 7dbdd08b (`mt_grpo_env_trainer.py`, ε = 1e-4). Reductions: `c = 0` is `grpo`; where only
 //! first turns have a turn reward, both forms agree on trajectories of two turns or more.
 //!
-//! Edge cases: equal rewards give exactly 0, and so does a reward without any to compare with (official code: NaN). A turn
-//! reward that was not computed counts 0 in the paper's form, and nothing in the general one. The mean of the rewards of turn
-//! u depends on who still plays: where going on is a choice, the general form rewards or punishes going on. In a tree a
-//! shared turn's reward counts once, and the turn gets the mean over its leaves. Paths that were not tried are not trained
-//! and move nothing.
+//! Edge cases: equal rewards give exactly 0, and so does a reward without any to compare with. A turn reward that was not
+//! computed counts 0 in the paper's form, and nothing in the general one. The mean of the rewards of turn u depends on who
+//! still plays: where going on is a choice, the general form rewards or punishes going on. In a tree a shared turn's reward
+//! counts once, and the turn gets the mean over its leaves. Paths that were not tried are not trained and move nothing.
+//! Where the authors' code differs: a reward without any to compare with gives NaN there.
 
 use ascribe_core::range::NonNegative;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Need, Now, Scope, plugin};

@@ -6,8 +6,9 @@
 //! Hao et al. 2025, "On-Policy RL with Optimal Reward Baseline", arXiv 2505.23585, eq. 6: the baseline of least variance
 //! where the gradients of tokens are orthogonal and of one size. Official numbers from verl
 //! (`compute_opo_outcome_advantage`). Reductions: with equal lengths it is GRPO without its division.
-//! Edge cases: equal outcomes give exactly 0. A group of one gives 0; with `mode = "official"` it keeps its raw outcome, as
-//! in verl. A group without a sampled token gives 0. Untried paths are not trained and move no baseline.
+//! Edge cases: equal outcomes give exactly 0. A group of one gives 0. A group without a sampled token gives 0. Untried paths
+//! are not trained and move no baseline.
+//! Where official code differs: verl keeps the raw outcome of a group of one (`mode = "official"`).
 
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::length_weighted_mean;

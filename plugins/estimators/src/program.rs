@@ -1,6 +1,6 @@
-//! A program outside that answers each line with a line, and leaves nothing behind.
+//! A program outside that answers each line with a line, and leaves nothing behind in its process group.
 //!
-//! It leads its own process group, so that what it starts ends with it. Three threads serve its pipes: one that writes, as
+//! It leads its own process group, so that what it starts ends with it, unless that leaves the group (`setsid`). Three threads serve its pipes: one that writes, as
 //! a program that does not read would block whoever writes; one that reads its answers, so that there can be a time limit;
 //! one that keeps the end of its stderr.
 
@@ -151,7 +151,7 @@ impl Program {
         true
     }
 
-    /// Kills it, if it has not exited, and all that it started. Gives how it ended.
+    /// Kills it, if it has not exited, and its process group. Gives how it ended.
     fn end(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.over {
             return Ok(status);
@@ -192,7 +192,7 @@ fn has_exited(child: &mut Child) -> bool {
     child.try_wait().is_ok_and(|status| status.is_some())
 }
 
-/// Kills it and what it started. It was not reaped.
+/// Kills it and its process group. It was not reaped.
 #[cfg(unix)]
 #[allow(unsafe_code)]
 fn kill(child: &mut Child) {

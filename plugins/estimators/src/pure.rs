@@ -8,10 +8,11 @@
 //! 2504.15275; CJReinforce/PURE at 41f9363b (`turn_process_reward_logits_to_reward`, T = 0.1, γ = 1, and its two baselines).
 //! There `p = P(+) − P(−)` lies in −1..=1 and `R` is −1 or 0. Reductions: without process rewards it is `rloo` times `w`.
 //!
-//! Edge cases: a turn without a process reward earns nothing and has no baseline; official code takes steps' separators out
-//! of the tokens of a step, here a turn's sampled tokens count. A group of one has nobody to compare with: 0 (official
-//! code divides by 0). In a tree each path has a minimum of its own, and a shared turn gets the mean over its leaves. Paths
-//! that were not tried are not trained and move nothing.
+//! Edge cases: a turn without a process reward earns nothing and has no baseline. A group of one has nobody to compare with:
+//! 0. In a tree each path has a minimum of its own, and a shared turn gets the mean over its leaves. Paths that were not
+//! tried are not trained and move nothing.
+//! Where the authors' code differs: it takes steps' separators out of the tokens of a step, here a turn's sampled tokens
+//! count; and it divides by 0 at a group of one.
 
 use ascribe_core::range::{NonNegative, Positive};
 use ascribe_core::{AdvantageEstimator, Credit, End, EstimateError, Group, Need, Now, Scope, plugin};

@@ -4,10 +4,10 @@
 //!
 //! Ahmadian et al. 2024, "Back to Basics", arXiv 2402.14740, eq. 7; Kool et al. 2019. Official numbers from verl
 //! (`compute_rloo_outcome_advantage` and its vectorised form). Reductions: `G/(G − 1)` times GRPO without its division.
-//! Edge cases: equal outcomes give exactly 0. A group of one gives 0; with `mode = "official"` it keeps its raw outcome,
-//! as in verl's loop (verl's own vectorised form gives 0). Untried paths are not trained and move no baseline. verl-agent's
-//! fork counts environment steps as members by default, so that a turn's baseline holds its own trajectory's other turns:
-//! `over = "turns"`.
+//! Edge cases: equal outcomes give exactly 0. A group of one gives 0. Untried paths are not trained and move no baseline.
+//! Where official code differs: verl's loop keeps the raw outcome of a group of one (`mode = "official"`; its own vectorised
+//! form gives 0), and verl-agent's fork counts environment steps as members by default, so that a turn's baseline holds its
+//! own trajectory's other turns (`over = "turns"`).
 
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use ascribe_math::{Measure, leave_one_out, leave_one_out_measure, moments};

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Anchor, Credit, EstimateError, Group, Law, Need, Now, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +89,10 @@ plugin! {
                 Base::Rloo => Law::Scale,
             };
             vec![Law::Shift, scale, Law::NoSpreadNoCredit, Law::Ascent]
+        }
+
+        fn anchor(&self) -> Option<Anchor> {
+            (self.key == EdgeKey::Edge).then_some(Anchor::State)
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {

@@ -5,6 +5,7 @@
 //!
 //! Sutton 1988; Sutton and Barto 2018, eq. 6.5. Reductions: `n-step` with `n = 1`, `gae` with `λ = 0`; with values of 0 it is
 //! the turn's own reward. Edge cases: a path that was not tried has no next state: its last turn is not trained.
+//! No official code exists.
 
 use ascribe_core::range::Unit;
 use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};

@@ -14,9 +14,10 @@
 //! both, so what an environment answered differently parts paths too, and no action is credited for it; only sampled tokens
 //! are. With `prefix = "actions"` a prefix is the observations and action keys, which puts differently worded equal
 //! actions together, and a turn's credit is one number. Turns that branches share are one prefix in both.
-//! Edge cases: equal outcomes give exactly 0, and so does a group of one (official code divides by the deviation of one
-//! number, which is NaN). Official code compares padding with tokens where a response is longer than its siblings; here a
-//! path that has ended shares no further prefix. Paths that were not tried are not trained and are in no prefix.
+//! Edge cases: equal outcomes give exactly 0, and so does a group of one. A path that has ended shares no further prefix.
+//! Paths that were not tried are not trained and are in no prefix.
+//! Where the authors' code differs: at a group of one it divides by the deviation of one number, which is NaN; and where a
+//! response is longer than its siblings it compares padding with tokens.
 
 use std::collections::BTreeMap;
 

@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn coefficients_are_the_gradient_of_the_loss() {
         for aggregation in AGGREGATIONS {
-            for (low, high) in [(1.0, 0.5), (0.2, 0.28), (1.0, 1e300)] {
+            for (low, high) in [(1.0, 0.5), (0.2, 0.28), (1.0, 1e30)] {
                 check_gradient(&Cispo { aggregation, ..cispo(low, high) });
             }
         }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn an_extreme_ratio_stays_finite() {
         let rows: &[&[(f32, f32, f32)]] = &[&[(0.0, -500.0, -1.0), (-500.0, 0.0, 1.0)]];
-        for (low, high) in [(1.0, 0.5), (0.2, 1e300)] {
+        for (low, high) in [(1.0, 0.5), (0.2, 1e30)] {
             assert!(gradient(&cispo(low, high), rows).iter().all(|g| g.is_finite()));
         }
     }

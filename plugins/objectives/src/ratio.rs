@@ -32,7 +32,11 @@ pub struct AboveOne(f64);
 impl TryFrom<f64> for AboveOne {
     type Error = String;
     fn try_from(x: f64) -> Result<Self, String> {
-        if x > 1.0 && x.is_finite() { Ok(Self(x)) } else { Err(format!("must be above 1 and finite, got {x}")) }
+        if x > 1.0 && x <= f64::from(f32::MAX) {
+            Ok(Self(x))
+        } else {
+            Err(format!("must be above 1 and at most 3.4e38, got {x:?}"))
+        }
     }
 }
 impl From<AboveOne> for f64 {

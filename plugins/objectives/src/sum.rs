@@ -10,14 +10,27 @@ use ascribe_core::objective::{Columns, DiffColumn, Reach, Sums};
 use ascribe_core::range::Finite;
 use ascribe_core::{Need, Now, Objective, Rows, Slot, Totals, plugin};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// `[objective.sum]`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sum {
-    /// The terms.
+    /// The terms, at least one.
+    #[serde(deserialize_with = "some_terms")]
+    #[schemars(length(min = 1))]
     pub of: Vec<Term>,
+}
+
+fn some_terms<'de, D: Deserializer<'de>>(of: D) -> Result<Vec<Term>, D::Error> {
+    let of: Vec<Term> = Vec::deserialize(of)?;
+    if of.is_empty() {
+        return Err(D::Error::custom(
+            "must hold at least one objective, as in [{ weight = 1.0, objective = { ppo-clip = {} } }]",
+        ));
+    }
+    Ok(of)
 }
 
 /// A weighted objective.
@@ -109,11 +122,22 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_of_nothing_is_refused() {
+        let refused = serde_json::from_value::<Sum>(serde_json::json!({ "of": [] })).unwrap_err().to_string();
+        assert!(refused.starts_with("must hold at least one objective"), "{refused}");
+        assert!(
+            serde_json::from_value::<Sum>(serde_json::json!({ "of": [{ "weight": 1.0, "objective": { "nll": {} } }] })).is_ok()
+        );
+        let huge = serde_json::json!({ "of": [{ "weight": 1e300, "objective": { "nll": {} } }] });
+        let refused = serde_json::from_value::<Sum>(huge).unwrap_err().to_string();
+        assert!(refused.contains("at most 3.4e38, got 1e300"), "{refused}");
+    }
+
+    #[test]
     fn it_needs_and_reaches_what_its_terms_do() {
         let clip_cov = serde_json::from_value(serde_json::json!({ "clip-cov": {} })).unwrap();
         let sum = Sum { of: vec![Term { weight: Finite::try_from(1.0).unwrap(), objective: clip_cov }] };
         assert_eq!((sum.reach(), sum.needs()), (Reach::Minibatch, vec![Need::BehaviorLogprob]));
         assert_eq!(several().columns(), [DiffColumn::Logprob, DiffColumn::Entropy]);
-        assert_eq!(Sum { of: vec![] }.reach(), Reach::Row);
     }
 }

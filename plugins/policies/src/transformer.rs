@@ -13,7 +13,7 @@ use ascribe_core::drive::{Drive, MicroBatch};
 use ascribe_core::log::Action;
 use ascribe_core::objective::{Columns, DiffColumn, Sums};
 use ascribe_core::policy::{Continuation, HeadSpec, OptimStep, Part, PolicyError, ScoreRequest, Scored, Session, StepReport};
-use ascribe_core::range::{AtLeast, Positive};
+use ascribe_core::range::{Between, Positive};
 use ascribe_core::tokenizer::{Tokenizer, WordTokenizer};
 use ascribe_core::{BuildContext, BuildError, Draw, Now, Policy, PolicyConfig, RowSet, plugin};
 use ascribe_nn::{
@@ -28,20 +28,20 @@ use crate::sampling::Sampler;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Transformer {
-    /// Width of the residual stream, at least 1.
-    pub d_model: AtLeast<1>,
-    /// Number of layers, at least 1.
-    pub layers: AtLeast<1>,
+    /// Width of the residual stream, at least 1 and at most 65536.
+    pub d_model: Between<1, 65_536>,
+    /// Number of layers, at least 1 and at most 1024.
+    pub layers: Between<1, 1024>,
     /// Number of query heads, at least 1; divides `d_model`.
-    pub heads: AtLeast<1>,
+    pub heads: Between<1, 65_536>,
     /// Number of key and value heads, at least 1; divides `heads`. Left out: as many as `heads`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_heads: Option<AtLeast<1>>,
+    pub kv_heads: Option<Between<1, 65_536>>,
     /// Width of the feed-forward part, at least 1. Left out: 8/3 of `d_model`, rounded up to a multiple of 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub d_ff: Option<AtLeast<1>>,
-    /// Longest sequence in tokens, at least 1.
-    pub max_tokens: AtLeast<1>,
+    pub d_ff: Option<Between<1, 1_048_576>>,
+    /// Longest sequence in tokens, at least 1 and at most 2^24.
+    pub max_tokens: Between<1, 16_777_216>,
     /// Base of the rotary angles, positive. LLaMA: 10000.
     #[serde(default = "llama_theta")]
     pub rope_theta: Positive,
@@ -80,9 +80,9 @@ plugin! {
                 d_model,
                 n_layers: self.layers.get(),
                 n_heads: heads,
-                n_kv_heads: self.kv_heads.map_or(heads, AtLeast::get),
+                n_kv_heads: self.kv_heads.map_or(heads, Between::get),
                 head_dim: d_model / heads,
-                d_ff: self.d_ff.map_or_else(|| (8 * d_model).div_ceil(3).next_multiple_of(8), AtLeast::get),
+                d_ff: self.d_ff.map_or_else(|| (8 * d_model).div_ceil(3).next_multiple_of(8), Between::get),
                 rope_theta: *self.rope_theta,
                 norm_eps: 1e-5,
                 tied: self.tied,

@@ -4,20 +4,21 @@
 
 use ascribe_core::log::GroupLog;
 use ascribe_core::play::{Decode, Play};
-use ascribe_core::range::AtLeast;
 use ascribe_core::rollout::{Acting, RolloutError};
 use ascribe_core::{BuildContext, BuildError, Need, Provide, RolloutConfig, RolloutStrategy, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Episodes;
+
 /// `[rollout.expert]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expert {
-    /// Tasks per update, at least 1.
-    pub groups: AtLeast<1>,
+    /// Tasks per update, at least 1; times `group_size` at most 2^20.
+    pub groups: Episodes,
     /// Episodes per task, at least 1: a noisy expert differs between them.
-    pub group_size: AtLeast<1>,
+    pub group_size: Episodes,
     /// What the policy's actions may be made of: with `admissible`, a token without an alternative is fed, not learned.
     #[serde(default)]
     pub decode: Decode,
@@ -35,6 +36,7 @@ plugin! {
     }
     impl RolloutConfig for Expert {
         fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {
+            crate::check_size(self.groups, self.group_size)?;
             Ok(Box::new(self.clone()))
         }
         fn needs(&self) -> Vec<Need> {

@@ -4,20 +4,22 @@
 
 use ascribe_core::log::GroupLog;
 use ascribe_core::play::{Decode, Play};
-use ascribe_core::range::{AtLeast, Positive};
+use ascribe_core::range::Positive;
 use ascribe_core::rollout::{Acting, RolloutError, node};
 use ascribe_core::{BuildContext, BuildError, Need, Provide, RolloutConfig, RolloutStrategy, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Episodes;
+
 /// `[rollout.independent]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Independent {
-    /// Tasks per update, at least 1.
-    pub groups: AtLeast<1>,
+    /// Tasks per update, at least 1; times `group_size` at most 2^20.
+    pub groups: Episodes,
     /// Episodes per task, at least 1; group-relative estimators need 2.
-    pub group_size: AtLeast<1>,
+    pub group_size: Episodes,
     /// Sampling temperature, positive.
     #[serde(default = "one")]
     pub temperature: Positive,
@@ -42,6 +44,7 @@ plugin! {
     }
     impl RolloutConfig for Independent {
         fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {
+            crate::check_size(self.groups, self.group_size)?;
             Ok(Box::new(self.clone()))
         }
         fn needs(&self) -> Vec<Need> {

@@ -69,7 +69,7 @@ fn phases_say_only_what_differs() {
     let [clone, learn] = &loaded.plan.phases[..] else { panic!("two phases") };
     assert_eq!((clone.name.as_str(), learn.name.as_str()), ("clone", "learn"));
     let experiment = |phase: &ascribe_core::experiment::Phase| Experiment::deserialize(phase.tree.clone()).unwrap();
-    assert_eq!((experiment(clone).updates.0, experiment(learn).updates.0), (3, 10));
+    assert_eq!((*experiment(clone).updates, *experiment(learn).updates), (3, 10));
     assert_eq!((experiment(clone).transform.len(), experiment(learn).transform.len()), (0, 2));
     assert!(clone.tree["objective"].get("nll").is_some() && learn.tree["objective"].get("ppo-clip").is_some());
     assert_eq!(clone.tree["rollout"]["independent"]["group_size"].as_integer(), Some(2));
@@ -221,7 +221,7 @@ fn schedules_are_lifted_and_filled_in_again() {
     let mut at = |phase_update| {
         let now = Now { phase_update, ..Now::default() };
         let (experiment, numbers) = phase.at(&now, &mut memory).unwrap();
-        (numbers["estimator.blend.weight"], experiment.reward["progress"], numbers["estimator.blend.a.grpo.window"])
+        (numbers["estimator.blend.weight"], *experiment.reward["progress"], numbers["estimator.blend.a.grpo.window"])
     };
     assert_eq!((at(0), at(1), at(4)), ((0.0, 0.5, 5.0), (0.25, 0.25, 5.0), (1.0, 0.0, 1.0)));
 }

@@ -48,6 +48,8 @@ plugin! {
     impl TaskSetConfig for Doors {
         fn build(&self, _: &BuildContext<'_>) -> Result<Box<dyn TaskSet>, BuildError> {
             let words = ["left", "right", "door", "one", "two", "."];
+            // Another edition speaks of itself.
+            let edition = (self.edition > 0).then(|| "edition".to_string());
             let about = Capabilities {
                 snapshot: SnapshotKind::None,
                 exact_state_key: true,
@@ -55,7 +57,7 @@ plugin! {
                 max_turns: 4,
                 max_action_tokens: 3,
                 stop: ".".into(),
-                vocabulary: words.iter().map(|w| (*w).to_string()).collect(),
+                vocabulary: words.iter().map(|w| (*w).to_string()).chain(edition).collect(),
                 provides: Vec::new(),
             };
             Ok(Box::new(DoorTasks { about, broken: self.broken, nan: self.nan, edition: self.edition, solved: 0 }))
@@ -343,11 +345,15 @@ impl Policy for Table {
         Ok(Box::new(self.clone()))
     }
     fn save(&self) -> Result<Vec<u8>, PolicyError> {
-        serde_json::to_vec(&(&self.data, &self.heads)).map_err(|e| PolicyError::Unsupported(e.to_string()))
+        serde_json::to_vec(&(&self.data, &self.heads, self.tokenizer.vocab_size()))
+            .map_err(|e| PolicyError::Unsupported(e.to_string()))
     }
     fn load(&mut self, bytes: &[u8]) -> Result<(), PolicyError> {
-        let (data, heads): (TableData, Vec<String>) =
+        let (data, heads, words): (TableData, Vec<String>, usize) =
             serde_json::from_slice(bytes).map_err(|e| PolicyError::Load(e.to_string()))?;
+        if words != self.tokenizer.vocab_size() {
+            return Err(PolicyError::Load(format!("it has {words} words, here there are {}", self.tokenizer.vocab_size())));
+        }
         if heads != self.heads {
             return Err(PolicyError::Load(format!("its heads are {heads:?}, here they are {:?}", self.heads)));
         }

@@ -53,12 +53,11 @@ mod tests;
 use std::sync::Arc;
 
 use ascribe_core::environment::{Capabilities, Environment, EnvironmentError, SnapshotKind, TRAIN, TaskId};
-use ascribe_core::range::Unit;
+use ascribe_core::range::{Between, Unit};
 use ascribe_core::{BuildContext, BuildError, Need, Provide, Scope, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::between::Between;
 use crate::sealed::identity;
 use episode::{Episode, Rules};
 use expert::Noise;

@@ -11,9 +11,9 @@ use ascribe_core::{Batch, Rng};
 use proptest::prelude::*;
 
 use super::*;
-use crate::between::Between;
 use crate::repair_mdp::RepairMdp;
 use crate::token_tree::{Rewards, States, TokenTree};
+use ascribe_core::range::Between;
 
 /// Sums of some thousand numbers of order 1 agree to rounding.
 const EXACT: f64 = 1e-12;

@@ -59,8 +59,8 @@ use ascribe_core::{BuildContext, BuildError, Draw, Need, Provide, Seeds, TaskSet
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::between::Between;
 use crate::sealed::identity;
+use ascribe_core::range::Between;
 use board::{Board, Squares};
 use episode::{Episode, Game, TO_PLACE};
 

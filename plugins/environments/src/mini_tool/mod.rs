@@ -75,8 +75,8 @@ use ascribe_core::{BuildContext, BuildError, Need, Provide, Scope, TaskSet, Task
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::between::Between;
 use crate::sealed::identity;
+use ascribe_core::range::Between;
 use episode::{AGREES, Episode, OVERCONFIDENT, PROCESS, Process, Rules, UNDERCONFIDENT, Verification, WORDS};
 use knowledge::FACTS;
 use tasks::{Kind, Task, Tasks};

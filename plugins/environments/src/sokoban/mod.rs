@@ -63,8 +63,8 @@ use ascribe_core::{BuildContext, BuildError, Need, Provide, TaskSet, TaskSetConf
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::between::Between;
 use crate::sealed::identity;
+use ascribe_core::range::Between;
 use episode::{Episode, Rules, Shows, Task, symbols};
 use generate::{Bounds, Rooms, generate};
 use room::{Move, Room, SIDE};
