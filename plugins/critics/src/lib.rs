@@ -4,13 +4,19 @@
 //! the loop merges with the actor's into one step. What they report stands under `critic/NAME/`.
 
 mod lesson;
+mod monte_carlo;
 mod oracle;
 mod states;
+mod tabular;
 mod targets;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod truth;
 
+pub use monte_carlo::MonteCarlo;
 pub use oracle::Oracle;
+pub use tabular::Tabular;
 
 fn actor() -> String {
     "actor".into()
