@@ -89,6 +89,19 @@ const FAMILIES: &[Family] = &[
     one("critic/HEAD/accuracy", "Share of a head's probabilities on the label's side of a half."),
     one("critic/HEAD/sum_loss", "Squared error of the sum of a head over a row."),
     one("critic/HEAD/abs_error", "Mean distance of the sum of a head over a row from its target."),
+    one(
+        "critic/NAME/explained_variance",
+        "Share of the variance of a critic's targets that its values explain, on episodes that it has not learned from yet: 1 is perfect, 0 no better than a constant, below 0 worse.",
+    ),
+    one("critic/NAME/value_mean", "Mean of a critic's values before turns, on episodes that it has not learned from yet."),
+    one("critic/NAME/states", "States in the table of a critic."),
+    one("critic/NAME/probed_states", "Different states that `monte-carlo` played on from."),
+    one("critic/NAME/probes", "Continuations that `monte-carlo` played."),
+    one("critic/NAME/failed_probes", "Continuations of `monte-carlo` that broke or took too long. They are in no mean."),
+    one(
+        "critic/NAME/half_width",
+        "Half of a 95 % interval of a value of `monte-carlo`, mean over states with two continuations or more.",
+    ),
     one("NODE/grad_norm", "Mean global gradient norm of a policy node's steps, before clipping."),
     one("NODE/lr", "Learning rate of a policy node."),
     one("NODE/steps", "Optimiser steps of a policy node in this update."),
@@ -114,7 +127,10 @@ const FAMILIES: &[Family] = &[
     one("cost/actor_tokens", "Tokens that the acting policy sampled since the start."),
     one("cost/fed_tokens", "Tokens fed to the acting policy since the start."),
     one("cost/critic_tokens", "Tokens that critics sampled or were fed since the start."),
-    one("cost/branch_tokens", "Tokens sampled in branches from stored or restored states since the start."),
+    one(
+        "cost/branch_tokens",
+        "Tokens sampled in branches from stored or restored states since the start; of a critic's probes, also those that they were fed.",
+    ),
     one("cost/expert_tokens", "Tokens given by an expert since the start."),
     one("cost/env_steps", "Environment steps since the start."),
     one("cost/restores", "States restored since the start."),
@@ -216,6 +232,7 @@ mod tests {
             ("eval/test/sampled/exploit", "summed over an episode"),
             ("knob/update.learning_rate", "scheduled number"),
             ("signal/value/max", "critic computed"),
+            ("critic/judge/explained_variance", "its values explain"),
             ("rollout/logprob_mismatch/mean", "sampler's"),
         ] {
             assert!(page(name).is_some_and(|page| page.contains(says)), "{name}: {:?}", page(name));
@@ -257,12 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_of_a_transform_or_objective_has_a_page() {
+    fn every_metric_of_a_plugin_has_a_page() {
         let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
         let mut seen = 0;
-        for folder in ["transforms", "objectives"] {
-            for file in std::fs::read_dir(plugins.join(folder).join("src")).unwrap() {
-                for name in written(&std::fs::read_to_string(file.unwrap().path()).unwrap()) {
+        for folder in ["critics", "transforms", "objectives"] {
+            let files = std::fs::read_dir(plugins.join(folder).join("src")).unwrap().map(|file| file.unwrap().path());
+            for file in files.filter(|file| file.is_file()) {
+                for name in written(&std::fs::read_to_string(file).unwrap()) {
                     assert!(page(&name).is_some(), "`explain {name}` has nothing to say");
                     seen += 1;
                 }

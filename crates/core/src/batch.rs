@@ -155,6 +155,8 @@ pub struct GroupRow {
     pub origin: Origin,
     /// Environment fingerprint.
     pub fingerprint: String,
+    /// Number of turns between the task's beginning and the start.
+    pub before: usize,
     /// Turns before the start.
     pub history: History,
     /// The start, where it was kept.
@@ -262,6 +264,7 @@ impl Batch {
             seed: group.seed,
             origin: group.origin,
             fingerprint: group.fingerprint,
+            before: group.before,
             history: group.history,
             snapshot: group.snapshot,
             rows: span(first, first + n_training),

@@ -13,7 +13,7 @@ pub struct Ledger {
     pub fed_tokens: u64,
     /// Tokens that critics sampled or were fed.
     pub critic_tokens: u64,
-    /// Tokens sampled in branches from stored or restored states.
+    /// Tokens sampled in branches from stored or restored states; of a critic's probes, also those that they were fed.
     pub branch_tokens: u64,
     /// Tokens given by an expert.
     pub expert_tokens: u64,

@@ -256,6 +256,8 @@ pub struct GroupLog {
     pub origin: Origin,
     /// The start, where it was kept.
     pub snapshot: Option<Arc<Snapshot>>,
+    /// Number of turns between the task's beginning and the start: limits count them.
+    pub before: usize,
     /// Turns before the start.
     pub history: History,
     /// The forest of turns, parents before children.

@@ -18,6 +18,10 @@ impl Metrics {
     pub fn set(&mut self, name: impl Into<String>, value: f64) {
         self.0.insert(name.into(), value);
     }
+    /// Adds to a number, which begins at 0.
+    pub fn add(&mut self, name: impl Into<String>, value: f64) {
+        *self.0.entry(name.into()).or_insert(0.0) += value;
+    }
     /// The number of that name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()

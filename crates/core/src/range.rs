@@ -57,6 +57,11 @@ float_range!(
     Unit, |x| (0.0..=1.0).contains(&x), "in 0..=1", { "type": "number", "minimum": 0, "maximum": 1 }
 );
 float_range!(
+    /// A number above 0 and at most 1.
+    Fraction, |x| x > 0.0 && x <= 1.0, "above 0 and at most 1",
+    { "type": "number", "exclusiveMinimum": 0, "maximum": 1 }
+);
+float_range!(
     /// A positive number that is not too large for an `f32`.
     Positive, |x| x > 0.0 && x <= MOST, "positive and at most 3.4e38", { "type": "number", "exclusiveMinimum": 0 }
 );
@@ -245,6 +250,7 @@ mod tests {
         assert_eq!(Unit::try_from(1.5), Err("must be in 0..=1, got 1.5".into()));
         assert!(Unit::try_from(f64::NAN).is_err());
         assert!(Positive::try_from(0.0).is_err());
+        assert!(Fraction::try_from(1.0).is_ok() && Fraction::try_from(0.0).is_err() && Fraction::try_from(1.1).is_err());
         assert!(NonNegative::try_from(f64::INFINITY).is_err());
         assert!(AtLeast::<2>::try_from(1).is_err());
     }

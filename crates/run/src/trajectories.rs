@@ -36,6 +36,9 @@ pub struct GroupRecord {
     pub origin: Origin,
     /// Environment fingerprint.
     pub fingerprint: String,
+    /// Number of turns between the task's beginning and the start.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub before: usize,
     /// Turns before the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryRecord>,
@@ -52,6 +55,10 @@ pub struct GroupRecord {
     /// Credit that is finer than a turn: per sampled token of the turns that train.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_credit: Vec<Option<f32>>,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// Turns before a group's start.
@@ -212,6 +219,7 @@ impl GroupRecord {
             fingerprint: self.fingerprint,
             origin: self.origin,
             snapshot: None,
+            before: self.before,
             history: self.history.map_or_else(History::default, |h| History { tokens: h.tokens, at: h.at, logprob: h.logprob }),
             turns,
             leaves: self.leaves.into_iter().map(|l| LeafLog { turn: l.turn, end: l.end, seed: l.seed }).collect(),
@@ -293,6 +301,7 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
         seed: about.seed,
         origin: about.origin.clone(),
         fingerprint: about.fingerprint.clone(),
+        before: about.before,
         history: (!history.tokens.is_empty()).then(|| HistoryRecord {
             tokens: history.tokens.clone(),
             at: history.at.clone(),

@@ -5,18 +5,24 @@
 
 mod info_gain;
 mod lesson;
+mod monte_carlo;
 mod oracle;
 mod reference;
 mod scored;
 mod states;
+mod tabular;
 mod targets;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod truth;
 mod value_head;
 
 pub use info_gain::InfoGain;
+pub use monte_carlo::MonteCarlo;
 pub use oracle::Oracle;
 pub use reference::Reference;
+pub use tabular::Tabular;
 pub use targets::Target;
 pub use value_head::ValueHead;
 

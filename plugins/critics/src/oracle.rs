@@ -28,7 +28,7 @@ use ascribe_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::states;
+use crate::states::{self, VALUE};
 
 /// Whose values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -76,7 +76,6 @@ plugin! {
     }
 }
 
-const VALUE: &str = "value";
 const ADVANTAGE: &str = "advantage_true";
 
 fn columns() -> Vec<(String, Scope)> {
@@ -123,10 +122,7 @@ impl Critic for Exact {
             same_policy(batch, &solved)?;
         }
         let value = states::column(batch, |group, after| {
-            let key = match after {
-                Some(t) => batch.turns.state_after[group.rows().start + t],
-                None => *group.states().first()?,
-            };
+            let key = states::key(group, after)?;
             let solved = &solved[&group.about().task];
             let Place { turn, state } = solved.tables.place(batch.keys.bytes(key))?;
             Some(if self.config.of == Of::Zero { 0.0 } else { solved.exact.values[turn][state] as f32 })
@@ -186,7 +182,12 @@ fn same_policy(batch: &Batch, solved: &BTreeMap<&TaskId, Solved<'_>>) -> Result<
 }
 
 /// `π_t(a | s)` of a policy that reads the state alone, among the listed actions.
-fn probabilities(tables: &dyn Tables, policy: &mut dyn Policy, stop: &str, temperature: f32) -> Result<ActionTable, PolicyError> {
+pub(crate) fn probabilities(
+    tables: &dyn Tables,
+    policy: &mut dyn Policy,
+    stop: &str,
+    temperature: f32,
+) -> Result<ActionTable, PolicyError> {
     let tokenizer = policy.tokenizer();
     let unknown = |what: &str| PolicyError::Unsupported(format!("the policy's tokenizer does not know `{what}`"));
     let stop = tokenizer.token(stop).ok_or_else(|| unknown(stop))?;
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn values_satisfy_the_bellman_equation_along_paths() {
         // Deterministic transitions: Q(s, a) = r + V(s') holds on every turn, and an advantage is a TD error.
-        let batch = judged(("token-tree", "tasks = 3\ndepth = 3\nbranches = 3\nrewards = \"dense\""), "");
+        let batch = judged(("token-tree", "tasks = 3\ndepth = 3\nbranches = 3\nrewards = \"dense\"\nstates = \"prefixes\""), "");
         let mut turns = 0;
         for group in batch.groups() {
             let value = group.state_signal("value");

@@ -4,6 +4,9 @@ use ascribe_core::{Credit, Group};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The column of values that continuations found.
+pub(crate) const MC_VALUE: &str = "mc_value";
+
 /// What a value should have been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -46,7 +49,7 @@ impl Recipe {
                 (0..group.n_turns()).map(|t| target.and_then(|target| target.column.get(before(t)))).collect()
             }
             Target::MonteCarlo => {
-                let values = group.state_signal("mc_value");
+                let values = group.state_signal(MC_VALUE);
                 (0..group.n_turns()).map(|t| Some(values.before(t) as f32)).collect()
             }
             Target::Return => self.returns(group, 1.0, |_| 0.0, values()),

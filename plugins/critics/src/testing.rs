@@ -1,13 +1,16 @@
 //! A small world for the tests of critics: an environment, policy nodes, a rollout, all from TOML as in an experiment.
 
+use std::sync::Arc;
+
 use ascribe_core::batch::NonFinite;
 use ascribe_core::ledger::Ledger;
 use ascribe_core::log::GroupLog;
 use ascribe_core::play::Keep;
+use ascribe_core::policy::{OptimStep, Part};
 use ascribe_core::rollout::{Acting, Nodes};
 use ascribe_core::{
-    Batch, BuildContext, Critic, CriticConfig, Metrics, NamedCritic, Now, PolicyConfig, RolloutConfig, Seeds, Slot, TaskSet,
-    TaskSetConfig,
+    Batch, BuildContext, Credit, Critic, CriticConfig, Metrics, NamedCritic, Now, Objective, PolicyConfig, RolloutConfig, RowSet,
+    Seeds, Slot, TaskSet, TaskSetConfig,
 };
 use serde::de::DeserializeOwned;
 
@@ -102,6 +105,31 @@ impl World {
     /// The groups of one update as a batch.
     pub fn batch(&mut self, rollout: &str, body: &str) -> Batch {
         Batch::from_groups(self.groups(rollout, body), NonFinite::Refuse).expect("records")
+    }
+
+    /// One step of the score-function gradient.
+    pub fn train(&mut self, node: &str, batch: &Batch, credit: &[Credit], learning_rate: f64) {
+        let objective: Slot<dyn Objective> = plugin("reinforce", "");
+        let rows = Arc::new(RowSet::from_credit(batch, credit, None));
+        let picked: Vec<u32> = (0..rows.len() as u32).collect();
+        let totals = rows.totals(&picked);
+        let part = Part { rows, picked: &picked, totals, objective: &*objective, scale: 1.0 };
+        let policy = self.nodes.get_mut(node).expect("a node of that name");
+        policy.forward_backward(&[part], usize::MAX, &self.now).expect("finite");
+        let step = OptimStep { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0, clip_norm: None };
+        policy.optim_step(&step).expect("a step");
+    }
+
+    /// Some updates of a tabular `actor` along the exact advantages: it is the uniform policy no more.
+    pub fn improve(&mut self, updates: usize) {
+        let mut exact = NamedCritic { name: "exact".into(), critic: self.critic("exact", "oracle", "") };
+        for _ in 0..updates {
+            let mut batch = self.batch("independent", "groups = 200\ngroup_size = 1\ndecode = \"admissible\"");
+            self.judge(&mut exact, &mut batch).expect("tables");
+            let turns = |group: ascribe_core::Group<'_>| group.turn_signal("advantage_true").collect();
+            let credit: Vec<Credit> = batch.groups().map(|g| Credit { turns: turns(g), ..Credit::default() }).collect();
+            self.train("actor", &batch, &credit, 0.1);
+        }
     }
 
     /// Has a batch judged, as the loop does it.

@@ -594,6 +594,7 @@ fn empty_group(play: &Play<'_>, group: usize, tasks: &dyn TaskSet) -> GroupLog {
     };
     if let Some(state) = &start.state {
         log.origin = state.origin.clone();
+        log.before = state.turns;
         log.history = state.history.clone();
     }
     log
