@@ -200,7 +200,9 @@ fn slot(table: &toml::Table, prefix: &[&str]) -> Vec<String> {
 /// Who could cover a need: the plugins whose examples provide it, or what to change.
 fn remedy(need: &Need, experiment: &Experiment) -> String {
     match need {
-        Need::GroupOfAtLeast(n) => return format!("set the rollout's `group_size` to {n} or more"),
+        Need::GroupOfAtLeast(n) => {
+            return format!("let the rollout play {n} or more episodes per task (`group_size`, `leaves` or `roots`)");
+        }
         Need::BehaviorLogprob => {
             return "an expert's actions have none: use objective `nll` here, or a rollout that samples, or `update.old = \"recomputed\"`".into();
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascribe_core::environment::TaskId;
-use ascribe_core::log::{Action, Context, End, GroupLog, History, LeafLog, NamedSpan, Origin, Stop, TurnLog, Validity};
+use ascribe_core::log::{Action, Context, GroupLog, History, LeafLog, NamedSpan, Origin, Stop, TurnLog, Validity};
 use ascribe_core::{Batch, Credit, Group, Scope};
 use serde::{Deserialize, Serialize};
 
@@ -38,31 +38,20 @@ pub struct GroupRecord {
     pub fingerprint: String,
     /// Turns before the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub history: Option<HistoryRecord>,
+    pub history: Option<History>,
     /// Allowed supports that its tokens refer to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supports: Vec<Arc<[u32]>>,
     /// Its turns, those of failed paths last.
     pub turns: Vec<TurnRecord>,
     /// How its paths ended, those that failed last.
-    pub leaves: Vec<LeafRecord>,
+    pub leaves: Vec<LeafLog>,
     /// Columns on states, `[turns that train + 1]`: the start, then after each turn.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub states: BTreeMap<String, Vec<Option<f32>>>,
     /// Credit that is finer than a turn: per sampled token of the turns that train.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_credit: Vec<Option<f32>>,
-}
-
-/// Turns before a group's start.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HistoryRecord {
-    /// All tokens, fed and sampled.
-    pub tokens: Vec<u32>,
-    /// Offsets of the sampled ones.
-    pub at: Vec<u32>,
-    /// Their behaviour log-probabilities.
-    pub logprob: Vec<f32>,
 }
 
 /// A turn as it is saved.
@@ -122,17 +111,6 @@ pub struct TurnRecord {
     /// Its advantage; absent where it was not trained or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantage: Option<f32>,
-}
-
-/// The end of a path as it is saved.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LeafRecord {
-    /// Its last turn.
-    pub turn: Option<usize>,
-    /// How it ended.
-    pub end: End,
-    /// Seed of the episode.
-    pub seed: u64,
 }
 
 /// A key: text where it is text, else its bytes.
@@ -212,9 +190,9 @@ impl GroupRecord {
             fingerprint: self.fingerprint,
             origin: self.origin,
             snapshot: None,
-            history: self.history.map_or_else(History::default, |h| History { tokens: h.tokens, at: h.at, logprob: h.logprob }),
+            history: self.history.unwrap_or_default(),
             turns,
-            leaves: self.leaves.into_iter().map(|l| LeafLog { turn: l.turn, end: l.end, seed: l.seed }).collect(),
+            leaves: self.leaves,
         }
     }
 }
@@ -283,7 +261,6 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
         let at = first + group.index();
         (name.clone(), (at..=at + n_training).map(|i| s.column.get(i)).collect())
     });
-    let history = &about.history;
     GroupRecord {
         update,
         phase: phase.into(),
@@ -293,11 +270,7 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
         seed: about.seed,
         origin: about.origin.clone(),
         fingerprint: about.fingerprint.clone(),
-        history: (!history.tokens.is_empty()).then(|| HistoryRecord {
-            tokens: history.tokens.clone(),
-            at: history.at.clone(),
-            logprob: history.logprob.clone(),
-        }),
+        history: (!about.history.tokens.is_empty()).then(|| about.history.clone()),
         turns,
         supports,
         leaves: about
@@ -307,7 +280,7 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
             .map(|l| {
                 let leaf = &batch.leaves[l];
                 let turn = (leaf.turn != ascribe_core::batch::ROOT).then(|| leaf.turn as usize - first);
-                LeafRecord { turn, end: leaf.end.clone(), seed: leaf.seed }
+                LeafLog { turn, end: leaf.end.clone(), seed: leaf.seed }
             })
             .collect(),
         states: states.collect(),
@@ -361,6 +334,7 @@ pub fn read(path: &Path) -> io::Result<Vec<GroupRecord>> {
 mod tests {
     use super::*;
     use ascribe_core::batch::NonFinite;
+    use ascribe_core::log::End;
 
     #[test]
     fn a_saved_batch_gives_the_same_batch_again() {

@@ -1,6 +1,5 @@
 //! Embedded environments: native, deterministic in their seeds, without data of their own.
 
-pub mod between;
 pub mod bugfix;
 pub mod finite;
 pub mod repair_mdp;

@@ -19,11 +19,11 @@
 
 use std::collections::BTreeMap;
 
+use ascribe_core::range::Between;
 use ascribe_core::{BuildContext, BuildError, Draw, FiniteMdp, Provide, Seeds, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::between::Between;
 use crate::finite::{FiniteTasks, Table, provides};
 
 /// The word that ends an action.

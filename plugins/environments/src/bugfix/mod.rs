@@ -53,13 +53,12 @@ mod tests;
 use std::sync::Arc;
 
 use ascribe_core::environment::{Capabilities, Environment, EnvironmentError, SnapshotKind, TRAIN, TaskId};
-use ascribe_core::range::Unit;
+use ascribe_core::range::{Between, Unit};
 use ascribe_core::{BuildContext, BuildError, Need, Provide, Scope, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::between::Between;
 use episode::{Episode, Rules};
 use expert::Noise;
 use program::Op;
