@@ -3,18 +3,22 @@
 use ascribe_core::log::{GroupLog, Origin};
 use serde::{Deserialize, Serialize};
 
-/// A group, and when it was played.
+/// A group, and when it was stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Stored {
-    /// Updates that were done when it was played.
+    /// Updates that were done when it was stored.
     pub update: u32,
     pub group: GroupLog,
 }
 
 impl Stored {
-    /// Updates since it was played.
+    /// Updates since it was played: those before it came here count too.
     pub fn age(&self, update: u32) -> u64 {
-        u64::from(update.saturating_sub(self.update))
+        let before = match self.group.origin {
+            Origin::Replayed { age } => age,
+            Origin::Root | Origin::Restored { .. } => 0,
+        };
+        before + u64::from(update.saturating_sub(self.update))
     }
 
     /// The group as it is given back: it says how old it is.

@@ -106,7 +106,7 @@ fn a_branch_meets_chance_of_its_own_and_leaves_the_other_path_as_it_was() {
 #[test]
 fn what_a_sibling_earns_is_not_earned_here() {
     let nature = Nature { draws: false, turns: 2, ..Nature::default() };
-    let mut world = World::new(nature);
+    let mut world = World::scripted(nature, vec!["a"]);
     let starts = starts(1);
     let play = play(&starts, 1, NONE);
     let policy = &mut **world.nodes.get_mut("actor").unwrap();

@@ -136,9 +136,8 @@ fn candidates_train_by_preference() {
         .as_str(),
     );
     assert!(lines[0].metrics.get("rollout/best_of/gap/mean").is_some_and(|gap| gap > 0.0));
-    // What the critic prefers becomes likelier, update by update: later pairs are won by less.
-    let gap = |line: &MetricsLine| line.metrics.get("rollout/best_of/gap/mean").unwrap();
-    assert!(gap(&lines[5]) < 2.0 * gap(&lines[0]), "{} {}", gap(&lines[0]), gap(&lines[5]));
+    // Where the reference is the policy itself, every pair is as likely as the other way round.
+    assert!(lines.iter().all(|line| (line.metrics.get("actor/dpo_loss").unwrap() - 2f64.ln()).abs() < 1e-6));
 }
 
 #[test]
