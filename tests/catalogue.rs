@@ -1,4 +1,4 @@
-//! Every estimator and transform whose needs an embedded environment meets trains a few updates, stops, and goes on as if it
+//! Every estimator, transform and rollout whose needs an embedded environment meets trains a few updates, stops, and goes on as if it
 //! had not stopped.
 
 use std::fs;
@@ -11,7 +11,6 @@ const EXPERIMENT: &str = r#"
 environment.token-tree = { tasks = 4, depth = 3, branches = 3, rewards = "dense", states = "sums" }
 objective = "reinforce"
 policy.actor = "tabular"
-rollout.independent = { groups = 4, group_size = 4, decode = "admissible" }
 update = { learning_rate = 0.1 }
 checkpoint = { every = 1 }
 "#;
@@ -29,6 +28,8 @@ fn ascribe(folder: &TempDir, args: &[&str]) -> Output {
 fn said(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
+
+const INDEPENDENT: &str = "rollout.independent = { groups = 4, group_size = 4, decode = \"admissible\" }\n";
 
 /// Names and examples of all plugins of a kind.
 fn plugins(kind: &str) -> Vec<(String, String)> {
@@ -74,7 +75,8 @@ fn trains(name: &str, tables: &str) -> bool {
 #[test]
 fn every_estimator_whose_needs_are_met_trains_and_resumes() {
     let all = plugins("estimator");
-    let trained = all.iter().filter(|(name, example)| trains(name, &format!("[estimator.{name}]\n{example}\n"))).count();
+    let trained =
+        all.iter().filter(|(name, example)| trains(name, &format!("{INDEPENDENT}[estimator.{name}]\n{example}\n"))).count();
     println!("{trained} of {} estimators trained and resumed", all.len());
     assert!(trained >= 24, "only {trained} of {}", all.len());
 }
@@ -82,8 +84,26 @@ fn every_estimator_whose_needs_are_met_trains_and_resumes() {
 #[test]
 fn every_transform_whose_needs_are_met_trains_and_resumes() {
     let all = plugins("transform");
-    let with = |name: &str, example: &str| format!("[estimator.grpo]\n[[transform]]\n[transform.{name}]\n{example}\n");
+    let with =
+        |name: &str, example: &str| format!("{INDEPENDENT}[estimator.grpo]\n[[transform]]\n[transform.{name}]\n{example}\n");
     let trained = all.iter().filter(|(name, example)| trains(name, &with(name, example))).count();
     println!("{trained} of {} transforms trained and resumed", all.len());
     assert!(trained >= 13, "only {trained} of {}", all.len());
+}
+
+#[test]
+fn every_rollout_whose_needs_are_met_trains_and_resumes() {
+    let all = plugins("rollout");
+    // The example of a wrapper holds another rollout, whose keys these are.
+    let with = |name: &str, example: &str| {
+        let decode = "decode = \"admissible\"";
+        let example = match example.contains("of.") {
+            true => example.replace(" }", &format!(", {decode} }}")),
+            false => format!("{example}\n{decode}"),
+        };
+        format!("critic.exact.oracle = {{}}\nestimator = \"grpo\"\n[rollout.{name}]\n{example}\n")
+    };
+    let trained = all.iter().filter(|(name, example)| trains(name, &with(name, example))).count();
+    println!("{trained} of {} rollouts trained and resumed", all.len());
+    assert!(trained >= 6, "only {trained} of {}", all.len());
 }

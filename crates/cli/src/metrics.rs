@@ -47,6 +47,29 @@ const FAMILIES: &[Family] = &[
     one("rollout/logprob_mismatch/p95", "The distance that 95 % of the tokens stay below."),
     one("rollout/logprob_mismatch/max", "The largest distance."),
     one("rollout/logprob_mismatch/outside", "Share of tokens whose ratio starts outside 0.9..=1.1."),
+    one("rollout/branch/branches", "Episodes that left another one on the way."),
+    one("rollout/branch/fresh", "Episodes that began anew, because there was nothing to branch from."),
+    three(
+        "rollout/branch/entropy_rise",
+        "Entropy of a turn's first tokens less that of its path's first turn, over ln |V| (`entropy-branch`).",
+    ),
+    three("rollout/branch/probability", "Probability with which a branch could leave after a turn (`entropy-branch`)."),
+    three("rollout/branch/shared_turns", "Turns that a branch shares with the episode that it left (`tree`)."),
+    three(
+        "rollout/best_of/gain",
+        "Critic's number of the action that was carried out less that of the first candidate, per turn.",
+    ),
+    three("rollout/best_of/gap", "Critic's number of the best candidate less that of the worst, per turn."),
+    one("rollout/refill/rounds", "Times that `dynamic-sampling` asked for groups in this update."),
+    one(
+        "rollout/refill/dropped",
+        "Groups that `dynamic-sampling` dropped in this update: of equal outcomes, or above the number.",
+    ),
+    one("rollout/refill/surplus", "Groups above the number, dropped or kept for the next update."),
+    one("rollout/refill/short", "Groups that were missing after the last round."),
+    one("rollout/replay/groups", "Stored groups in this update."),
+    one("rollout/replay/stored", "Groups in the store after this update."),
+    three("rollout/replay/age", "Updates since a stored group of this update was played: how far it is off-policy."),
     one("group/excluded", "Groups without a trajectory left to train on."),
     one(
         "group/cancelled_rate",
@@ -267,8 +290,10 @@ mod tests {
     /// Names of metrics that a source writes down, with `NAME` for what is filled in.
     fn written(text: &str) -> Vec<String> {
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        let calls = code.split(['\n', ';']).filter(|line| line.contains(".set(") || line.contains(".add("));
-        let of_a_family = |name: &&str| ["actor/", "critic/", "credit/", "group/"].iter().any(|family| name.starts_with(family));
+        let calls =
+            code.split(['\n', ';']).filter(|line| [".set(", ".add(", ".summarise("].iter().any(|call| line.contains(call)));
+        let of_a_family =
+            |name: &&str| ["actor/", "critic/", "credit/", "group/", "rollout/"].iter().any(|family| name.starts_with(family));
         let texts = calls.filter_map(|line| line.split('"').nth(1)).filter(of_a_family);
         texts.map(|name| name.replace("{}", "NAME")).collect()
     }
@@ -277,7 +302,7 @@ mod tests {
     fn every_metric_of_a_plugin_has_a_page() {
         let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
         let mut seen = 0;
-        for folder in ["critics", "transforms", "objectives"] {
+        for folder in ["critics", "transforms", "objectives", "rollouts"] {
             let files = std::fs::read_dir(plugins.join(folder).join("src")).unwrap().map(|file| file.unwrap().path());
             for file in files.filter(|file| file.is_file()) {
                 for name in written(&std::fs::read_to_string(file).unwrap()) {

@@ -206,7 +206,9 @@ fn slot(table: &toml::Table, prefix: &[&str]) -> Vec<String> {
 /// * `by`: top-level key of the plugin that needs it.
 fn remedy(need: &Need, by: &str, experiment: &Experiment) -> String {
     match need {
-        Need::GroupOfAtLeast(n) => return format!("set the rollout's `group_size` to {n} or more"),
+        Need::GroupOfAtLeast(n) => {
+            return format!("let the rollout play {n} or more episodes per task (`group_size`, `leaves` or `roots`)");
+        }
         Need::BehaviorLogprob => return without_logprobs(by),
         Need::Node(name) => {
             let known: Vec<&str> = experiment.policy.keys().map(String::as_str).collect();

@@ -101,7 +101,7 @@ impl End {
 ///
 /// A token that had no alternative (the rest of the only allowed action) is *fed*: it stands in `tokens` but not in
 /// `at`, so no coefficient can reach it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Action {
     /// All tokens of the action, sampled and fed, in order.
     pub tokens: Vec<u32>,
@@ -157,7 +157,7 @@ pub struct NamedSpan {
 }
 
 /// One turn: what an agent read, what it did, what came back.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TurnLog {
     /// The turn it continues, an index into the group's turns; `None` at the start.
     pub parent: Option<usize>,
@@ -201,7 +201,7 @@ pub struct TurnLog {
 }
 
 /// How a path ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeafLog {
     /// Its last turn; `None` only if it failed before its first.
     pub turn: Option<usize>,
@@ -231,7 +231,7 @@ pub enum Origin {
 }
 
 /// Turns before the group's start: context, never trained.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// All tokens, fed and sampled.
     pub tokens: Vec<u32>,
@@ -242,7 +242,7 @@ pub struct History {
 }
 
 /// Paths that share a task and a start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupLog {
     /// The task.
     pub task: TaskId,

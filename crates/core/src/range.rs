@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_belong_to_the_range() {
+    fn the_ends_of_a_range_belong_to_it() {
         assert_eq!(Between::<2, 4>::try_from(2).map(Between::get), Ok(2));
         assert_eq!(Between::<2, 4>::try_from(4).map(Between::get), Ok(4));
         assert_eq!(Between::<2, 4>::try_from(5), Err("must be in 2..=4, got 5".into()));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascribe_core::environment::TaskId;
-use ascribe_core::log::{Action, Context, End, GroupLog, History, LeafLog, NamedSpan, Origin, Stop, TurnLog, Validity};
+use ascribe_core::log::{Action, Context, GroupLog, History, LeafLog, NamedSpan, Origin, Stop, TurnLog, Validity};
 use ascribe_core::{Batch, Credit, Group, Scope};
 use serde::{Deserialize, Serialize};
 
@@ -41,14 +41,14 @@ pub struct GroupRecord {
     pub before: usize,
     /// Turns before the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub history: Option<HistoryRecord>,
+    pub history: Option<History>,
     /// Allowed supports that its tokens refer to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supports: Vec<Arc<[u32]>>,
     /// Its turns, those of failed paths last.
     pub turns: Vec<TurnRecord>,
     /// How its paths ended, those that failed last.
-    pub leaves: Vec<LeafRecord>,
+    pub leaves: Vec<LeafLog>,
     /// Columns on states, `[turns that train + 1]`: the start, then after each turn.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub states: BTreeMap<String, Vec<Option<f32>>>,
@@ -59,17 +59,6 @@ pub struct GroupRecord {
 
 fn is_zero(n: &usize) -> bool {
     *n == 0
-}
-
-/// Turns before a group's start.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HistoryRecord {
-    /// All tokens, fed and sampled.
-    pub tokens: Vec<u32>,
-    /// Offsets of the sampled ones.
-    pub at: Vec<u32>,
-    /// Their behaviour log-probabilities.
-    pub logprob: Vec<f32>,
 }
 
 /// A turn as it is saved.
@@ -129,17 +118,6 @@ pub struct TurnRecord {
     /// Its advantage; absent where it was not trained or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantage: Option<f32>,
-}
-
-/// The end of a path as it is saved.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LeafRecord {
-    /// Its last turn.
-    pub turn: Option<usize>,
-    /// How it ended.
-    pub end: End,
-    /// Seed of the episode.
-    pub seed: u64,
 }
 
 /// A key: text where it is text, else its bytes.
@@ -220,9 +198,9 @@ impl GroupRecord {
             origin: self.origin,
             snapshot: None,
             before: self.before,
-            history: self.history.map_or_else(History::default, |h| History { tokens: h.tokens, at: h.at, logprob: h.logprob }),
+            history: self.history.unwrap_or_default(),
             turns,
-            leaves: self.leaves.into_iter().map(|l| LeafLog { turn: l.turn, end: l.end, seed: l.seed }).collect(),
+            leaves: self.leaves,
         }
     }
 }
@@ -291,7 +269,6 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
         let at = first + group.index();
         (name.clone(), (at..=at + n_training).map(|i| s.column.get(i)).collect())
     });
-    let history = &about.history;
     GroupRecord {
         update,
         phase: phase.into(),
@@ -302,11 +279,7 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
         origin: about.origin.clone(),
         fingerprint: about.fingerprint.clone(),
         before: about.before,
-        history: (!history.tokens.is_empty()).then(|| HistoryRecord {
-            tokens: history.tokens.clone(),
-            at: history.at.clone(),
-            logprob: history.logprob.clone(),
-        }),
+        history: (!about.history.tokens.is_empty()).then(|| about.history.clone()),
         turns,
         supports,
         leaves: about
@@ -316,7 +289,7 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
             .map(|l| {
                 let leaf = &batch.leaves[l];
                 let turn = (leaf.turn != ascribe_core::batch::ROOT).then(|| leaf.turn as usize - first);
-                LeafRecord { turn, end: leaf.end.clone(), seed: leaf.seed }
+                LeafLog { turn, end: leaf.end.clone(), seed: leaf.seed }
             })
             .collect(),
         states: states.collect(),
@@ -370,6 +343,7 @@ pub fn read(path: &Path) -> io::Result<Vec<GroupRecord>> {
 mod tests {
     use super::*;
     use ascribe_core::batch::NonFinite;
+    use ascribe_core::log::End;
 
     #[test]
     fn a_saved_batch_gives_the_same_batch_again() {

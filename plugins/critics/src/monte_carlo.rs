@@ -365,6 +365,8 @@ impl Prober {
                 complete: batch.turns.stop[row] == Stop::Complete,
                 reward: batch.turns.env_reward[row],
                 state_after: batch.keys.bytes(batch.turns.state_after[row]).to_vec(),
+                // Records do not hold which chance a branch met: where there is any, its replay fails and says so.
+                reseed: None,
             }
         };
         Ok(Back { snapshot, deeds: path[last.map_or(0, |last| last + 1)..].iter().map(deed).collect() })

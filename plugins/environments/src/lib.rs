@@ -1,4 +1,5 @@
 //! Embedded environments: native, deterministic in their seeds, without data of their own.
+
 pub mod bugfix;
 pub mod curriculum;
 pub mod finite;

@@ -19,13 +19,12 @@
 //! between, the actions and the probabilities is another one: those of the table are this module's own, after the tools of its
 //! code-repair tasks, so numbers that the course prints are not met here.
 
-use ascribe_core::range::Unit;
+use ascribe_core::range::{Between, Unit};
 use ascribe_core::{BuildContext, BuildError, FiniteMdp, Provide, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::finite::{FiniteTasks, Table, provides};
-use ascribe_core::range::Between;
 
 /// The word that ends an action.
 const STOP: &str = "<end>";

@@ -19,12 +19,12 @@
 
 use std::collections::BTreeMap;
 
+use ascribe_core::range::Between;
 use ascribe_core::{BuildContext, BuildError, Draw, FiniteMdp, Provide, Seeds, TaskSet, TaskSetConfig, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::finite::{FiniteTasks, Table, provides};
-use ascribe_core::range::Between;
 
 /// The word that ends an action.
 const STOP: &str = "<end>";

@@ -1,13 +1,15 @@
 //! Preference pairs: which of two paths, or of two turns from one state, came to more.
 //!
 //! `(chosen, rejected)` with `score(chosen) − score(rejected) ≥ max(minimum_gap, 0⁺)`; a path's score is its outcome, a
-//! turn's the mean outcome of the paths below it. The chosen one's turns get advantage 1, the rejected one's −1, what is in
-//! no pair is not trained.
+//! turn's the mean outcome of the paths below it. With `column` a turn's score is its number in that column, which a critic gave, and a
+//! path's their sum. The chosen one's turns get advantage 1, the rejected one's −1, what is in no pair is not trained.
 //!
 //! Rafailov et al. 2023, "Direct Preference Optimization", arXiv 2305.18290, for the pairs' use; on-line pairs of siblings as
 //! in Choudhury 2025, "AgentPRM", arXiv 2502.10325 (sanjibanc/agent_prm: ties are dropped). Reductions: an objective that is
 //! no preference loss sees the sign of a comparison: two paths give GRPO's sign. Edge cases: ties make no pair, nor does a
-//! group of one. Paths that were not tried have no outcome and are in no pair.
+//! group of one. Paths that were not tried have no outcome and are in no pair, but for their last turn where a column says what it
+//! is worth: with rollout `best-of-n` the candidates of a turn are compared. A turn without a number is in no pair, nor is a
+//! path with one.
 //!
 //! A path is in at most one pair, because it makes one row, and a row goes with one other: pairs are taken from the
 //! greatest gap down. What both paths of a pair, or several paths in pairs, have in common is not trained: a pair is about
@@ -15,7 +17,7 @@
 
 use ascribe_core::credit::Bundle;
 use ascribe_core::range::NonNegative;
-use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, plugin};
+use ascribe_core::{AdvantageEstimator, Credit, EstimateError, Group, Law, Need, Now, Scope, Trajectory, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +34,9 @@ pub struct Pairs {
     pub pairs: Which,
     /// Least difference of scores, 0 or more; equal scores make no pair in any case.
     pub minimum_gap: NonNegative,
+    /// A column on turns that they are compared by; without it by outcomes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
 }
 
 /// What is compared.
@@ -64,20 +69,26 @@ plugin! {
     }
     impl AdvantageEstimator for Pairs {
         fn needs(&self) -> Vec<Need> {
-            vec![Need::GroupOfAtLeast(2)]
+            let column = self.column.as_ref().map(|column| Need::Signal(column.clone(), Scope::Turn));
+            // Candidates of a turn are siblings even in a group of one.
+            let two = (self.of == Of::Trajectories || column.is_none()).then_some(Need::GroupOfAtLeast(2));
+            column.into_iter().chain(two).collect()
         }
 
         fn laws(&self) -> Vec<Law> {
+            if self.column.is_some() {
+                // Outcomes are not read.
+                return Vec::new();
+            }
             let scale = (*self.minimum_gap == 0.0).then_some(Law::ScaleFree);
             [Law::Shift, Law::NoSpreadNoCredit].into_iter().chain(scale).collect()
         }
 
         fn estimate(&self, group: Group<'_>, _now: &Now) -> Result<Credit, EstimateError> {
-            let outcomes = outcomes_of_tried(group);
             let first = first_paths(group);
             let comparisons = match self.of {
-                Of::Trajectories => vec![paths(&outcomes)],
-                Of::Siblings => siblings(group, &outcomes, &first),
+                Of::Trajectories => vec![paths(&self.scores_of_paths(group))],
+                Of::Siblings => siblings(group, &self.scores_of_turns(group), &first),
             };
             let pairs = disjoint(comparisons.into_iter().flat_map(|members| self.pairs_among(members)).collect());
             let turns = match self.of {
@@ -113,6 +124,23 @@ impl Pair {
 }
 
 impl Pairs {
+    /// What each path came to; `None` where it was not tried, or a turn of it has no number. `[paths]`
+    fn scores_of_paths(&self, group: Group<'_>) -> Vec<Option<f64>> {
+        let outcomes = outcomes_of_tried(group);
+        let Some(column) = &self.column else { return outcomes };
+        let turns: Vec<Option<f64>> = group.turn_signal(column).map(|x| x.map(f64::from)).collect();
+        let sum = |path: Trajectory<'_>| path.turns().into_iter().map(|t| turns[t]).sum::<Option<f64>>();
+        group.trajectories().zip(outcomes).map(|(path, outcome)| outcome.and_then(|_| sum(path))).collect()
+    }
+
+    /// What each turn came to; `None` where nothing below it was tried, or it has no number. `[turns]`
+    fn scores_of_turns(&self, group: Group<'_>) -> Vec<Option<f64>> {
+        match &self.column {
+            Some(column) => group.turn_signal(column).map(|x| x.map(f64::from)).collect(),
+            None => below(group, &outcomes_of_tried(group)).iter().map(|leaves| mean(leaves)).collect(),
+        }
+    }
+
     /// Pairs among members that are comparable. Equal scores keep their order.
     fn pairs_among(&self, mut members: Vec<Member>) -> Vec<Pair> {
         members.sort_by(|a, b| b.score.total_cmp(&a.score));
@@ -145,10 +173,9 @@ fn paths(outcomes: &[Option<f64>]) -> Vec<Member> {
 }
 
 /// The turns that start from each state.
-fn siblings(group: Group<'_>, outcomes: &[Option<f64>], first: &[usize]) -> Vec<Vec<Member>> {
-    let leaves = below(group, outcomes);
-    let forest = Forest::of(group, |t| !leaves[t].is_empty());
-    let member = |t: &usize| mean(&leaves[*t]).map(|score| Member { path: first[*t], turn: Some(*t), score });
+fn siblings(group: Group<'_>, scores: &[Option<f64>], first: &[usize]) -> Vec<Vec<Member>> {
+    let forest = Forest::of(group, |_| true);
+    let member = |t: &usize| scores[*t].map(|score| Member { path: first[*t], turn: Some(*t), score });
     std::iter::once(&forest.roots).chain(&forest.children).map(|turns| turns.iter().filter_map(member).collect()).collect()
 }
 
@@ -199,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn pairs(of: Of, pairs: Which, gap: f64) -> Pairs {
-        Pairs { of, pairs, minimum_gap: NonNegative::try_from(gap).unwrap() }
+        Pairs { of, pairs, minimum_gap: NonNegative::try_from(gap).unwrap(), column: None }
     }
     fn estimate(estimator: &Pairs, batch: &Batch) -> (Vec<(usize, usize)>, Vec<Option<f32>>) {
         let credit = estimator.estimate(batch.group(0), &Now::default()).unwrap();
@@ -248,6 +275,35 @@ mod tests {
     fn tree() -> Batch {
         let turns = vec![turn(None, 0.0), turn(Some(0), 1.0), turn(Some(0), 0.0), turn(None, 0.25)];
         batch(turns, &[(1, WON), (2, LOST), (3, LOST)])
+    }
+
+    #[test]
+    fn a_column_compares_what_was_not_tried_too() {
+        // A path of two turns, each with two candidates that were not made; the second turn's last one has no number.
+        let turns =
+            vec![turn(None, 0.0), turn(Some(0), 1.0), turn(None, 0.0), turn(None, 0.0), turn(Some(0), 0.0), turn(Some(0), 0.0)];
+        let untried = |t| (t, End::Untried);
+        let mut group = batch(turns, &[(1, WON), untried(2), untried(3), untried(4), untried(5)]);
+        let column = [Some(3.0), Some(4.0), Some(-1.0), Some(2.0), Some(1.0), None].into_iter().collect();
+        let signal = ascribe_core::Signal { scope: Scope::Turn, provider: "test".into(), column };
+        group.add_signal("q", signal).unwrap();
+        let by_column = |of, which| Pairs { column: Some("q".into()), ..pairs(of, which, 0.0) };
+        // The first turn's gap is 4, the second's 3; both are won by path 0, which is in one pair.
+        let best = estimate(&by_column(Of::Siblings, Which::BestWorst), &group);
+        assert_eq!(best, (vec![(0, 1)], vec![Some(1.0), None, Some(-1.0), None, None, None]));
+        assert_eq!(estimate(&by_column(Of::Trajectories, Which::Matched), &group).0, []);
+        assert_eq!(estimate(&pairs(Of::Siblings, Which::Matched, 0.0), &group).0, []);
+        assert_eq!(by_column(Of::Siblings, Which::Matched).needs(), [Need::Signal("q".into(), Scope::Turn)]);
+    }
+
+    #[test]
+    fn a_path_is_compared_by_the_sum_of_its_column() {
+        let mut group = chains(&[(&[1.0, 0.0], WON), (&[0.0, 0.0], LOST), (&[5.0, 0.0], LOST)]);
+        let column = [Some(0.5), Some(0.5), Some(2.0), Some(0.0), Some(9.0), None].into_iter().collect();
+        let signal = ascribe_core::Signal { scope: Scope::Turn, provider: "test".into(), column };
+        group.add_signal("q", signal).unwrap();
+        let by_column = Pairs { column: Some("q".into()), ..pairs(Of::Trajectories, Which::BestWorst, 0.0) };
+        assert_eq!(estimate(&by_column, &group).0, [(1, 0)]);
     }
 
     #[test]

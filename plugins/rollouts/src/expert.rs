@@ -40,11 +40,7 @@ plugin! {
             Ok(Box::new(self.clone()))
         }
         fn needs(&self) -> Vec<Need> {
-            let mut needs = vec![Need::Expert];
-            if self.decode == Decode::Admissible {
-                needs.push(Need::Admissible);
-            }
-            needs
+            [vec![Need::Expert], crate::needs_of(self.decode)].concat()
         }
         fn provides(&self) -> Vec<Provide> {
             vec![Need::GroupOfAtLeast(*self.group_size), Need::Chains]

@@ -21,7 +21,7 @@ pub struct Independent {
     /// Episodes per task, at least 1; group-relative estimators need 2.
     pub group_size: Episodes,
     /// Sampling temperature, positive.
-    #[serde(default = "one")]
+    #[serde(default = "crate::one")]
     pub temperature: Positive,
     /// What actions may be made of.
     #[serde(default)]
@@ -29,10 +29,6 @@ pub struct Independent {
     /// Policy node that acts.
     #[serde(default = "crate::actor")]
     pub agent: String,
-}
-
-fn one() -> Positive {
-    Positive::try_from(1.0).expect("in range")
 }
 
 plugin! {
@@ -48,7 +44,7 @@ plugin! {
             Ok(Box::new(self.clone()))
         }
         fn needs(&self) -> Vec<Need> {
-            if self.decode == Decode::Admissible { vec![Need::Admissible] } else { Vec::new() }
+            crate::needs_of(self.decode)
         }
         fn provides(&self) -> Vec<Provide> {
             vec![Need::GroupOfAtLeast(*self.group_size), Need::Chains, Need::BehaviorLogprob, Need::Entropy]

@@ -1,11 +1,12 @@
 //! Episodes side by side, driven turn by turn.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::environment::{Environment, EnvironmentError, SnapshotKind, TaskSet};
+use crate::environment::{Environment, EnvironmentError, Snapshot, SnapshotKind, TaskSet};
 use crate::ledger::Ledger;
 use crate::log::{Context, End, GroupLog, LeafLog, Limit, TurnLog};
 use crate::play::episode::{Episode, Said, guarded};
@@ -56,6 +57,62 @@ pub struct Crowd<'a> {
     episodes: Vec<Episode>,
     pending: Vec<Candidates>,
     keep_sessions: bool,
+    /// Per group its prompt and a session that read it, where they are kept.
+    prompts: Vec<Option<(Session, Vec<u32>)>>,
+}
+
+/// A crowd that does not hold on to its tasks, so that others may use them between its turns: critics that judge candidates.
+pub struct Resting<'a> {
+    play: &'a Play<'a>,
+    tokenizer: Arc<dyn Tokenizer>,
+    stop: u32,
+    limit: usize,
+    episodes: Vec<Episode>,
+    pending: Vec<Candidates>,
+    keep_sessions: bool,
+    prompts: Vec<Option<(Session, Vec<u32>)>>,
+}
+
+impl<'a> Resting<'a> {
+    /// Opens the episodes, as [`Crowd::open`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(
+        play: &'a Play<'a>,
+        policy: &mut dyn Policy,
+        tasks: &dyn TaskSet,
+        ledger: &mut Ledger,
+    ) -> Result<Self, RolloutError> {
+        let crowd = Crowd::open(play, policy, tasks, ledger)?;
+        let Crowd { tokenizer, stop, limit, episodes, pending, keep_sessions, prompts, .. } = crowd;
+        Ok(Self { play, tokenizer, stop, limit, episodes, pending, keep_sessions, prompts })
+    }
+
+    /// Does something with the crowd. `tasks` are those that it was opened on.
+    pub fn with<T>(&mut self, tasks: &dyn TaskSet, f: impl FnOnce(&mut Crowd<'_>) -> T) -> T {
+        let mut crowd = Crowd {
+            play: self.play,
+            tasks,
+            tokenizer: self.tokenizer.clone(),
+            stop: self.stop,
+            limit: self.limit,
+            episodes: std::mem::take(&mut self.episodes),
+            pending: std::mem::take(&mut self.pending),
+            keep_sessions: self.keep_sessions,
+            prompts: std::mem::take(&mut self.prompts),
+        };
+        let done = f(&mut crowd);
+        (self.episodes, self.pending, self.keep_sessions, self.prompts) =
+            (crowd.episodes, crowd.pending, crowd.keep_sessions, crowd.prompts);
+        done
+    }
+
+    /// Closes all sessions and hands over the records, as [`Crowd::finish`] does.
+    pub fn finish(self, policy: &mut dyn Policy, tasks: &dyn TaskSet, ledger: &mut Ledger) -> Vec<GroupLog> {
+        let Self { play, tokenizer, stop, limit, episodes, pending, keep_sessions, prompts } = self;
+        Crowd { play, tasks, tokenizer, stop, limit, episodes, pending, keep_sessions, prompts }.finish(policy, ledger)
+    }
 }
 
 impl<'a> Crowd<'a> {
@@ -73,9 +130,28 @@ impl<'a> Crowd<'a> {
         let stop = stop_token(&*tokenizer, &tasks.capabilities().stop)?;
         let limit = policy.max_tokens();
         let episodes = Self::begin(play, tasks, &*tokenizer, limit, ledger);
-        let mut crowd = Self { play, tasks, tokenizer, stop, limit, episodes, pending: Vec::new(), keep_sessions: false };
+        let (pending, prompts) = (Vec::new(), Vec::new());
+        let mut crowd = Self { play, tasks, tokenizer, stop, limit, episodes, pending, keep_sessions: false, prompts };
         crowd.share_prompts(policy, ledger)?;
         Ok(crowd)
+    }
+
+    /// Keeps a session that read each group's prompt, so that [`Crowd::add`] need not feed it again.
+    ///
+    /// # Errors
+    /// If the policy fails.
+    ///
+    /// # Panics
+    /// If a turn was played already.
+    pub fn keep_prompts(&mut self, policy: &mut dyn Policy) -> Result<(), RolloutError> {
+        assert!(self.episodes.iter().all(|e| e.turns.is_empty()), "prompts are kept before the first turn");
+        for group in 0..self.play.starts.len() {
+            let read = self.episodes.iter().find(|e| e.group == group && e.is_live() && e.session.is_some());
+            let kept = read.and_then(|e| Some((e.session?, prompt(self.play, e))));
+            let kept = kept.map(|(session, prompt)| policy.fork(session).map(|fork| (fork, prompt))).transpose()?;
+            self.prompts.push(kept);
+        }
+        Ok(())
     }
 
     /// Keeps a session before each turn from now on, so that a branch need not feed again what it shares. Needs memory for
@@ -172,17 +248,23 @@ impl<'a> Crowd<'a> {
             .map(|e| play.trie(episodes[*e].environment(), &*self.tokenizer, self.stop))
             .collect::<Result<_, EnvironmentError>>()?;
         for e in &live {
-            let episode = &mut self.episodes[*e];
-            let session = match episode.session {
-                Some(session) => session,
-                None => *episode.session.insert(policy.open()?),
-            };
-            if self.keep_sessions {
-                let kept = (policy.fork(session)?, episode.feed.clone(), episode.length);
+            let session = &mut self.episodes[*e].session;
+            if session.is_none() {
+                *session = Some(policy.open()?);
+            }
+        }
+        if n > 1 || self.keep_sessions {
+            // Who shares what was read has it fed once.
+            self.feed(&live, policy, ledger)?;
+        }
+        if self.keep_sessions {
+            for e in &live {
+                let episode = &mut self.episodes[*e];
+                let kept = (policy.fork(episode.session.expect("every live episode has a session"))?, episode.length);
                 episode.kept.push(kept);
             }
         }
-        let sessions = self.candidate_sessions(&live, n, policy, ledger)?;
+        let sessions = self.candidate_sessions(&live, n, policy)?;
         let streams: Vec<String> =
             (0..n).map(|c| if c == 0 { play.stream.to_string() } else { format!("{}/candidate-{c}", play.stream) }).collect();
         let max_tokens = self.tasks.capabilities().max_action_tokens;
@@ -208,8 +290,9 @@ impl<'a> Crowd<'a> {
             let episode = &self.episodes[e];
             ledger.fed_tokens += episode.feed.len() as u64;
             let mut candidates = Candidates { episode: e, turns: Vec::new(), said: Vec::new(), sessions };
+            let restored = episode.from.is_some() || self.play.starts[episode.group].state.is_some();
             for action in actions.by_ref().take(n) {
-                ledger.actor_tokens += action.at.len() as u64;
+                *(if restored { &mut ledger.branch_tokens } else { &mut ledger.actor_tokens }) += action.at.len() as u64;
                 ledger.fed_tokens += (action.tokens.len() - action.at.len()) as u64;
                 let said = Said::of(&action, &*self.tokenizer, self.stop);
                 candidates.turns.push(episode.record(play, action, state.clone(), version, &said));
@@ -220,30 +303,35 @@ impl<'a> Crowd<'a> {
         Ok(&self.pending)
     }
 
-    /// A session for each candidate of each live episode. Where there are several, what was read is fed once.
-    fn candidate_sessions(
-        &mut self,
-        live: &[usize],
-        n: usize,
-        policy: &mut dyn Policy,
-        ledger: &mut Ledger,
-    ) -> Result<Vec<Vec<Session>>, RolloutError> {
-        let session = |episode: &Episode| episode.session.expect("every live episode has a session");
-        if n > 1 {
-            let unread = |e: &&usize| !self.episodes[**e].feed.is_empty();
-            let work: Vec<(Session, &[u32])> =
-                live.iter().filter(unread).map(|e| (session(&self.episodes[*e]), &self.episodes[*e].feed[..])).collect();
-            policy.prefill(&work)?;
-            for e in live {
-                let episode = &mut self.episodes[*e];
-                let fed = std::mem::take(&mut episode.feed).len();
-                ledger.fed_tokens += fed as u64;
-                episode.length += fed;
+    /// Feeds what episodes have read and their sessions have not.
+    fn feed(&mut self, episodes: &[usize], policy: &mut dyn Policy, ledger: &mut Ledger) -> Result<(), RolloutError> {
+        let mut work: Vec<(Session, &[u32])> = Vec::new();
+        for e in episodes {
+            let episode = &mut self.episodes[*e];
+            if !episode.feed.is_empty() && episode.session.is_none() {
+                episode.session = Some(policy.open()?);
             }
         }
+        for episode in episodes.iter().map(|e| &self.episodes[*e]).filter(|episode| !episode.feed.is_empty()) {
+            work.push((episode.session.expect("just opened"), &episode.feed));
+        }
+        if !work.is_empty() {
+            policy.prefill(&work)?;
+        }
+        for e in episodes {
+            let episode = &mut self.episodes[*e];
+            let fed = std::mem::take(&mut episode.feed).len();
+            ledger.fed_tokens += fed as u64;
+            episode.length += fed;
+        }
+        Ok(())
+    }
+
+    /// A session for each candidate of each live episode.
+    fn candidate_sessions(&self, live: &[usize], n: usize, policy: &mut dyn Policy) -> Result<Vec<Vec<Session>>, RolloutError> {
         live.iter()
             .map(|e| {
-                let own = session(&self.episodes[*e]);
+                let own = self.episodes[*e].session.expect("every live episode has a session");
                 let others = (1..n).map(|_| policy.fork(own));
                 Ok(std::iter::once(Ok(own)).chain(others).collect::<Result<Vec<_>, _>>()?)
             })
@@ -327,6 +415,14 @@ impl<'a> Crowd<'a> {
     ) -> Result<Range<usize>, RolloutError> {
         assert!(self.pending.is_empty(), "what was sampled is carried out before anything branches");
         let first = self.episodes.len();
+        let at_tip: BTreeSet<usize> = branches
+            .iter()
+            .map(|branch| self.owner(*branch))
+            .filter(|(owner, own)| self.episodes[*owner].is_live() && *own == self.episodes[*owner].turns.len())
+            .map(|(owner, _)| owner)
+            .collect();
+        // A branch that leaves where an episode stands shares what that has just read.
+        self.feed(&at_tip.into_iter().collect::<Vec<_>>(), policy, ledger)?;
         for branch in branches {
             let (owner, own) = self.owner(*branch);
             let member = self.episodes.iter().filter(|e| e.group == self.episodes[owner].group).count();
@@ -340,7 +436,9 @@ impl<'a> Crowd<'a> {
                 Ok((mut environment, replayed)) => {
                     ledger.env_steps += replayed as u64;
                     let draw = self.play.draw(episode.group, member, episode.turn());
-                    environment.reseed(self.play.seeds.derive(&format!("{}/environment", self.play.stream), draw));
+                    let chance = self.play.seeds.derive(&format!("{}/environment", self.play.stream), draw);
+                    environment.reseed(chance);
+                    episode.chance = Some(chance);
                     episode.environment = Some(environment);
                     episode.read(&*self.tokenizer);
                     if recorded.is_some_and(|text| text != episode.seen.text) {
@@ -386,22 +484,43 @@ impl<'a> Crowd<'a> {
             let back = Back { snapshot: Some(Arc::new(snapshot)), deeds: Vec::new() };
             return Ok((back.open(self.tasks, &start.task, episode.seed)?, 0));
         }
-        let mut path: Vec<&TurnLog> = Vec::new();
-        self.walk(owner, turns, &mut path);
-        let mut back = match path.iter().rposition(|turn| turn.snapshot.is_some()) {
+        let mut deeds: Vec<(Deed, Option<&Arc<Snapshot>>)> = Vec::new();
+        self.deeds(owner, turns, &mut deeds);
+        let mut back = match deeds.iter().rposition(|(_, snapshot)| snapshot.is_some()) {
             Some(last) => {
-                let snapshot = path[last].snapshot.clone();
-                path.drain(..=last);
+                let snapshot = deeds[last].1.cloned();
+                deeds.drain(..=last);
                 Back { snapshot, deeds: Vec::new() }
             }
-            None => match (&episode.begun, &start.state) {
+            None => match (&self.first(owner).begun, &start.state) {
                 (Some(begun), _) => Back { snapshot: Some(begun.clone()), deeds: Vec::new() },
                 (None, Some(state)) => state.back.clone(),
                 (None, None) => Back::default(),
             },
         };
-        back.deeds.extend(path.into_iter().map(Deed::of));
+        back.deeds.extend(deeds.into_iter().map(|(deed, _)| deed));
         Ok((back.open(self.tasks, &start.task, episode.seed)?, back.deeds.len()))
+    }
+
+    /// The episode at the group's start that a path begins with.
+    fn first(&self, mut episode: usize) -> &Episode {
+        while let Some((parent, _)) = self.episodes[episode].from {
+            episode = parent;
+        }
+        &self.episodes[episode]
+    }
+
+    /// The deeds of the first `most` turns of a path, each with the chance that it met and the state kept after it.
+    fn deeds<'s>(&'s self, episode: usize, most: usize, deeds: &mut Vec<(Deed, Option<&'s Arc<Snapshot>>)>) {
+        let episode = &self.episodes[episode];
+        if let Some((parent, shared)) = episode.from {
+            self.deeds(parent, shared.min(most), deeds);
+        }
+        let left = most.saturating_sub(deeds.len());
+        for (i, turn) in episode.turns.iter().take(left).enumerate() {
+            let reseed = episode.chance.filter(|_| i == 0);
+            deeds.push((Deed { reseed, ..Deed::of(turn) }, turn.snapshot.as_ref()));
+        }
     }
 
     /// Session, what it was not fed yet, and its length, at a branch.
@@ -418,8 +537,8 @@ impl<'a> Crowd<'a> {
             let session = episode.session.map(|session| policy.fork(session)).transpose()?;
             return Ok((session, episode.feed.clone(), episode.length));
         }
-        if let Some((session, feed, length)) = episode.kept.get(own) {
-            return Ok((Some(policy.fork(*session)?), feed.clone(), *length));
+        if let Some((session, length)) = episode.kept.get(own) {
+            return Ok((Some(policy.fork(*session)?), Vec::new(), *length));
         }
         // Nothing was kept: all is fed anew that was read and said since the sequence last began anew.
         let mut feed: Vec<u32> = Vec::new();
@@ -449,8 +568,9 @@ impl<'a> Crowd<'a> {
         }
         for episode in &mut self.episodes {
             episode.session.take().into_iter().for_each(|session| policy.close(session));
-            episode.kept.drain(..).for_each(|(session, ..)| policy.close(session));
+            episode.kept.drain(..).for_each(|(session, _)| policy.close(session));
         }
+        self.prompts.drain(..).flatten().for_each(|(session, _)| policy.close(session));
         ledger.episodes += self.episodes.iter().filter(|e| !e.turns.is_empty()).count() as u64;
         Self::groups(self.play, self.episodes, self.tasks)
     }
@@ -463,16 +583,28 @@ impl<'a> Crowd<'a> {
         limit: usize,
         ledger: &mut Ledger,
     ) -> Vec<Episode> {
+        let places: Vec<(usize, usize)> =
+            (0..play.starts.len()).flat_map(|group| (0..play.members.max(1)).map(move |member| (group, member))).collect();
+        Self::at_start(play, tasks, &places, tokenizer, limit, ledger)
+    }
+
+    /// Opens an episode at each group's start, for the members named as (group, member), and lets it read.
+    fn at_start(
+        play: &Play<'_>,
+        tasks: &dyn TaskSet,
+        places: &[(usize, usize)],
+        tokenizer: &dyn Tokenizer,
+        limit: usize,
+        ledger: &mut Ledger,
+    ) -> Vec<Episode> {
         let about = tasks.capabilities();
-        let members = play.members.max(1);
-        for state in play.starts.iter().filter_map(|start| start.state.as_ref()) {
-            ledger.restores += members as u64;
-            ledger.env_steps += (members * state.back.deeds.len()) as u64;
+        for state in places.iter().filter_map(|(group, _)| play.starts[*group].state.as_ref()) {
+            ledger.restores += 1;
+            ledger.env_steps += state.back.deeds.len() as u64;
         }
-        let places: Vec<(usize, usize)> = (0..play.starts.len()).flat_map(|g| (0..members).map(move |m| (g, m))).collect();
         places
-            .into_par_iter()
-            .map(|(group, member)| {
+            .par_iter()
+            .map(|&(group, member)| {
                 let start = &play.starts[group];
                 let stream = format!("{}/environment", play.stream);
                 // One seed per group: its members share a start.
@@ -483,7 +615,9 @@ impl<'a> Crowd<'a> {
                     Some(state) => {
                         episode.before = state.turns;
                         state.back.open(tasks, &start.task, seed).map(|mut environment| {
-                            environment.reseed(play.seeds.derive(&stream, play.draw(group, member, state.turns)));
+                            let chance = play.seeds.derive(&stream, play.draw(group, member, state.turns));
+                            environment.reseed(chance);
+                            episode.chance = Some(chance);
                             environment
                         })
                     }
@@ -499,9 +633,7 @@ impl<'a> Crowd<'a> {
                     episode.begun = episode.environment().snapshot().ok().map(Arc::new);
                 }
                 episode.read(tokenizer);
-                if let Some(state) = start.state.as_ref().filter(|_| episode.seen.context == Context::Extend) {
-                    episode.feed.splice(..0, state.history.tokens.iter().copied());
-                }
+                episode.feed = prompt(play, &episode);
                 if episode.before >= about.max_turns {
                     episode.end = Some(End::Failed(format!("it would begin at the limit of {} turns", about.max_turns)));
                 } else if episode.feed.len() + about.max_action_tokens > limit {
@@ -514,6 +646,37 @@ impl<'a> Crowd<'a> {
                 episode
             })
             .collect()
+    }
+
+    /// Opens another member of each of these groups at the group's start: the one that would be there if the play had more
+    /// members. Each reads the prompt that [`Crowd::keep_prompts`] kept, or feeds its own.
+    ///
+    /// # Errors
+    /// If the policy fails. A member that cannot be opened is a failed leaf.
+    ///
+    /// # Panics
+    /// If what was sampled is not carried out yet.
+    pub fn add(&mut self, groups: &[usize], policy: &mut dyn Policy, ledger: &mut Ledger) -> Result<Range<usize>, RolloutError> {
+        assert!(self.pending.is_empty(), "what was sampled is carried out before a member is added");
+        let first = self.episodes.len();
+        let mut places: Vec<(usize, usize)> = Vec::new();
+        for group in groups {
+            let there = self.episodes.iter().filter(|e| e.group == *group).count();
+            let more = places.iter().filter(|(g, _)| g == group).count();
+            places.push((*group, there + more));
+        }
+        let episodes = Self::at_start(self.play, self.tasks, &places, &*self.tokenizer, self.limit, ledger);
+        for mut episode in episodes {
+            if episode.is_live()
+                && let Some(Some((session, prompt))) = self.prompts.get(episode.group)
+                && *prompt == episode.feed
+            {
+                episode.session = Some(policy.fork(*session)?);
+                episode.length = std::mem::take(&mut episode.feed).len();
+            }
+            self.episodes.push(episode);
+        }
+        Ok(first..self.episodes.len())
     }
 
     /// Feeds each group's prompt once, and forks its members from there.
@@ -582,6 +745,13 @@ impl<'a> Crowd<'a> {
         }
         groups
     }
+}
+
+/// What an episode at its group's start has to read: what was read and said before, where that goes on, and what it sees.
+fn prompt(play: &Play<'_>, episode: &Episode) -> Vec<u32> {
+    let history = play.starts[episode.group].state.as_ref().map(|state| &state.history.tokens);
+    let goes_on = history.filter(|_| episode.seen.context == Context::Extend);
+    goes_on.into_iter().flatten().chain(&episode.read).copied().collect()
 }
 
 fn empty_group(play: &Play<'_>, group: usize, tasks: &dyn TaskSet) -> GroupLog {

@@ -18,14 +18,16 @@ pub(super) struct Episode {
     pub seed: u64,
     /// The episode it left, and the number of turns that both share, counted from the group's start.
     pub from: Option<(usize, usize)>,
+    /// Seed of the chance that its own turns meet, where it is not that of what came before ([`Environment::reseed`]).
+    pub chance: Option<u64>,
     /// Turns before the group's start.
     pub before: usize,
     pub environment: Option<Box<dyn Environment>>,
     /// The state at the group's start, where it is kept.
     pub begun: Option<Arc<Snapshot>>,
     pub session: Option<Session>,
-    /// Session, what it was not fed yet and its length before each of its own turns, where they are kept.
-    pub kept: Vec<(Session, Vec<u32>, usize)>,
+    /// Session and its length before each of its own turns, after it read, where they are kept.
+    pub kept: Vec<(Session, usize)>,
     /// Tokens of what the agent read last.
     pub read: Vec<u32>,
     /// What its session was not fed yet.
@@ -47,6 +49,7 @@ impl Episode {
             member,
             seed,
             from: None,
+            chance: None,
             before: 0,
             environment: None,
             begun: None,

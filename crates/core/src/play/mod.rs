@@ -4,7 +4,7 @@
 //! number is keyed by (update, group, member, turn), so results depend neither on threads nor on who ends first.
 //!
 //! [`Play`] says what to play. [`Play::sample`] plays it to the end; who wants to branch, to choose among candidates or to
-//! stop on the way drives a [`Crowd`] turn by turn.
+//! stop on the way drives a [`Crowd`] turn by turn; who lets critics judge in between, a [`Resting`] one.
 
 mod crowd;
 mod episode;
@@ -23,7 +23,7 @@ use crate::seed::{Draw, Seeds};
 use crate::tokenizer::Tokenizer;
 use crate::trie::Trie;
 
-pub use crowd::{Branch, Candidates, Crowd};
+pub use crowd::{Branch, Candidates, Crowd, Resting};
 pub use start::{Back, Deed, Start, State};
 
 /// What actions may be made of.

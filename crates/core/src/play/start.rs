@@ -50,6 +50,8 @@ pub struct Back {
 /// One deed of a replay, and what came of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deed {
+    /// Seed of the chance that it and what follows met, where that changed before it ([`Environment::reseed`]).
+    pub reseed: Option<u64>,
     /// What was said, without the stop token.
     pub text: String,
     /// Whether it came to its stop token.
@@ -72,6 +74,9 @@ impl Back {
             guarded(|| environment.restore(snapshot).map_err(|e| EnvironmentError(format!("a state was not restored: {e}"))))?;
         }
         for (i, deed) in self.deeds.iter().enumerate() {
+            if let Some(seed) = deed.reseed {
+                environment.reseed(seed);
+            }
             let said = ActionText { text: &deed.text, complete: deed.complete };
             let step = guarded(|| environment.step(said))?;
             let diverged = |what: String| EnvironmentError(format!("replaying deed {i}, `{}`: {what}", deed.text));
@@ -90,9 +95,10 @@ impl Back {
 }
 
 impl Deed {
-    /// The deed of a recorded turn.
+    /// The deed of a recorded turn, which met the chance of the turns before it.
     pub fn of(turn: &TurnLog) -> Self {
         Self {
+            reseed: None,
             text: turn.action_text.clone(),
             complete: turn.action.stop == Stop::Complete,
             reward: turn.reward,

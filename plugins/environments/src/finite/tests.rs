@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ascribe_core::batch::NonFinite;
 use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
 use ascribe_core::mdp::{ActionTable, Path, Solution, over_turns, paths, softmax, solve};
-use ascribe_core::range::Unit;
+use ascribe_core::range::{Between, Unit};
 use ascribe_core::tokenizer::{Tokenizer, WordTokenizer};
 use ascribe_core::{Batch, Rng};
 use proptest::prelude::*;
@@ -13,7 +13,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::repair_mdp::RepairMdp;
 use crate::token_tree::{Rewards, States, TokenTree};
-use ascribe_core::range::Between;
 
 /// Sums of some thousand numbers of order 1 agree to rounding.
 const EXACT: f64 = 1e-12;

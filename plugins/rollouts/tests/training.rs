@@ -1,0 +1,170 @@
+//! Whole runs: every strategy trains on an embedded environment with its estimator, and goes on after a stop as if there had been none.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use ascribe_config::Request;
+use ascribe_core::critic::CriticConfig;
+use ascribe_core::policy::PolicyError;
+use ascribe_core::rollout::Acting;
+use ascribe_core::{Batch, BuildContext, BuildError, Critic, Need, Provide, Scope, Signal, plugin};
+use ascribe_run::folder::name;
+use ascribe_run::records::{MetricsLine, read_lines};
+use ascribe_run::{Ended, Event, Options, Progress, run};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+// A crate that is linked but never named is dropped by the linker.
+use ascribe_critics as _;
+use ascribe_environments as _;
+use ascribe_estimators as _;
+use ascribe_objectives as _;
+use ascribe_policies as _;
+use ascribe_rollouts as _;
+
+/// The policy that sampled is the reference: its log-probabilities are recorded.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sampler {}
+
+plugin! {
+    Critic "sampler" {
+        summary: "The policy that sampled as the reference.", source: "", when: "In tests.", example: "",
+    }
+    impl CriticConfig for Sampler {
+        fn build(&self, _: &str, _: &BuildContext<'_>) -> Result<Box<dyn Critic>, BuildError> {
+            Ok(Box::new(Recorded))
+        }
+        fn provides(&self) -> Vec<Provide> {
+            vec![Need::Signal("reference_logprob".into(), Scope::Token)]
+        }
+    }
+}
+
+struct Recorded;
+
+impl Critic for Recorded {
+    fn provides(&self) -> Vec<(String, Scope)> {
+        vec![("reference_logprob".into(), Scope::Token)]
+    }
+    fn judge(&mut self, batch: &Batch, _: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
+        let column = batch.sampled.logprob.clone();
+        Ok(vec![("reference_logprob".into(), Signal { scope: Scope::Token, provider: "sampler".into(), column })])
+    }
+}
+
+struct Silent;
+
+impl Progress for Silent {
+    fn on(&mut self, _: Event<'_>) {}
+}
+
+const BASE: &str = r#"
+environment.token-tree = { tasks = 4, depth = 4, branches = 3, rewards = "dense", states = "sums" }
+policy.actor = "tabular"
+objective = "reinforce"
+update = { learning_rate = 0.1 }
+checkpoint = { every = 1 }
+"#;
+
+/// Trains in `folder` up to so many updates, and returns the lines of its metrics.
+fn train(folder: &Path, tables: &str, updates: u32) -> Vec<MetricsLine> {
+    let file = folder.join("test.toml");
+    // What the tables say themselves does not stand twice.
+    let own = |line: &&str| !tables.lines().any(|table| table.trim().split(['.', ' ']).next() == line.split(['.', ' ']).next());
+    let base: Vec<&str> = BASE.lines().filter(|line| line.is_empty() || own(line)).collect();
+    std::fs::write(&file, format!("{}\n{tables}", base.join("\n"))).unwrap();
+    let request = Request::new(&file).assignments([format!("updates={updates}")]);
+    let loaded = ascribe_config::load(&request).unwrap_or_else(|report| panic!("{tables}\n{report}"));
+    let run_folder = folder.join("run");
+    let options = Options { folder: Some(run_folder.clone()), ..Options::default() };
+    let report = run(&loaded.plan, &options, &mut Silent).unwrap_or_else(|e| panic!("{tables}\n{e}"));
+    assert_eq!(report.ended, Ended::Finished);
+    read_lines(&run_folder.join(name::METRICS)).unwrap()
+}
+
+/// Trains, checks that a stop after half of the updates changes nothing, and returns the metrics.
+fn trains(tables: &str) -> Vec<MetricsLine> {
+    let (whole, stopped) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let lines = train(whole.path(), tables, 6);
+    train(stopped.path(), tables, 3);
+    let again = train(stopped.path(), tables, 6);
+    let text = |lines: &[MetricsLine]| serde_json::to_string(lines).unwrap();
+    assert_eq!(text(&lines), text(&again), "{tables}");
+    assert_eq!(lines.len(), 6);
+    for line in &lines {
+        assert!(line.metrics.get("actor/grad_norm").is_some_and(|norm| norm > 0.0), "{tables}\n{:?}", line.metrics);
+    }
+    lines
+}
+
+const ARPO: &str = r#"
+rollout.entropy-branch = { groups = 4, leaves = 8, initial = 4, decode = "admissible" }
+"#;
+
+#[test]
+fn arpo_trains() {
+    trains(&format!("{ARPO}\nestimator = \"grpo\""));
+}
+
+#[test]
+fn trees_train_with_the_estimators_of_their_authors() {
+    let tree = |keys: &str| format!("rollout.tree = {{ groups = 4, decode = \"admissible\", {keys} }}");
+    let at2po = tree("roots = 4, rounds = 2, expansions = 3, select = \"nll\", sibling_penalty = 0.05, last_turns = false");
+    let tree_rl = tree("roots = 3, rounds = 1, expansions = 2, continuations = 2, per = \"tree\", select = \"nll\"");
+    let tree_grpo = tree("roots = 2, rounds = 1, expansions = 2, per = \"tree\", select = \"random\", restore = \"replay\"");
+    let carl = tree("roots = 2, rounds = 6, expansions = 1, select = \"nll-per-child\", keep_sessions = false");
+    for (rollout, estimator) in
+        [(&at2po, "at2po"), (&tree_rl, "tree-rl"), (&tree_grpo, "tree-grpo"), (&carl, "carl"), (&at2po, "tree-po")]
+    {
+        trains(&format!("{rollout}\nestimator = \"{estimator}\""));
+    }
+}
+
+#[test]
+fn candidates_train_by_preference() {
+    let lines = trains(
+        r#"
+        environment.repair-mdp = { horizon = 6, step_cost = 0.05 }
+        rollout.best-of-n = { groups = 4, group_size = 2, candidates = 4, column = "advantage_true", decode = "admissible" }
+        critic.exact.oracle = {}
+        critic.reference.sampler = {}
+        estimator.pairs = { of = "siblings", pairs = "matched", minimum_gap = 0.0, column = "advantage_true" }
+        objective.dpo = { beta = 0.5 }
+        "#
+        .replace("        ", "")
+        .as_str(),
+    );
+    assert!(lines[0].metrics.get("rollout/best_of/gap/mean").is_some_and(|gap| gap > 0.0));
+    // Where the reference is the policy itself, every pair is as likely as the other way round.
+    assert!(lines.iter().all(|line| (line.metrics.get("actor/dpo_loss").unwrap() - 2f64.ln()).abs() < 1e-6));
+}
+
+#[test]
+fn refilled_and_replayed_groups_train() {
+    let of = "of.independent = { groups = 4, group_size = 3, decode = \"admissible\" }";
+    let lines = trains(&format!(
+        "estimator = \"grpo\"\n[rollout.dynamic-sampling]\ngroups = 5\nmax_rounds = 4\nsurplus = \"keep\"\n{of}"
+    ));
+    assert!(lines.iter().all(|line| line.metrics.get("rollout/groups") == Some(5.0)));
+    let replay = format!(
+        "estimator = \"grpo\"\nobjective.ppo-clip = {{}}\n[rollout.replay]\ncapacity = 12\nshare = 0.5\nmax_age = 3\n{of}"
+    );
+    let lines = trains(&replay);
+    assert_eq!(lines[5].metrics.get("rollout/groups"), Some(8.0));
+    assert!(lines[5].metrics.get("rollout/replay/age/mean").is_some_and(|age| (1.0..=3.0).contains(&age)));
+}
+
+#[test]
+fn an_update_without_a_group_left_goes_on() {
+    // Every trajectory comes to the same: nothing is ever left.
+    let tables = "environment.token-tree = { tasks = 4, depth = 2, branches = 2, rewards = \"stop-or-continue\", states = \"sums\" }\n\
+                  estimator = \"grpo\"\n[rollout.dynamic-sampling]\ngroups = 2\nmax_rounds = 3\n\
+                  of.independent = { groups = 2, group_size = 2, decode = \"admissible\" }";
+    let folder = tempfile::tempdir().unwrap();
+    for line in train(folder.path(), tables, 2) {
+        assert_eq!(line.metrics.get("rollout/refill/short"), Some(2.0));
+        assert_eq!(line.metrics.get("rollout/refill/dropped"), Some(6.0));
+        assert_eq!(line.metrics.get("actor/empty_update"), Some(1.0));
+    }
+}
