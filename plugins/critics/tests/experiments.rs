@@ -1,4 +1,5 @@
 //! Whole experiments with critics: checked as `check` does it, and run.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,10 +60,10 @@ fn lambda_follows_the_explained_variance_of_a_critic() {
     let of = |name: &str| metrics.iter().map(|m| m.get(name).copied()).collect::<Vec<_>>();
     let (explained, lambda) = (of("critic/judge/explained_variance"), of("knob/estimator.gae.lambda"));
     let mut expected = 1.0f64;
-    for update in 0..metrics.len() {
+    for (update, now) in lambda.iter().enumerate() {
         let error = update.checked_sub(1).and_then(|last| explained[last]).map_or(0.0, |x| x - 0.1);
         expected = (expected * (-0.5 * error).exp()).clamp(0.5, 1.0);
-        let now = lambda[update].unwrap();
+        let now = now.unwrap();
         assert!((now - expected).abs() < 1e-9, "update {update}: λ is {now}, not {expected}");
     }
     // It has something to follow: the table begins with nothing and comes to explain something.
