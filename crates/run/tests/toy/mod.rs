@@ -486,7 +486,7 @@ impl Critic for Counting {
     }
     fn learn(&mut self, batch: &Batch, credit: &[Credit], _: &mut Acting<'_>) -> Result<Vec<Lesson>, PolicyError> {
         let rows = Arc::new(RowSet::from_credit(batch, credit, None));
-        let objective = Box::new(Gradient { clone: true });
+        let objective = Arc::new(Gradient { clone: true });
         Ok(vec![Lesson { node: "actor".into(), rows, objective, scale: 0.01 * self.scale }])
     }
     fn save(&self) -> Result<Vec<u8>, PolicyError> {
