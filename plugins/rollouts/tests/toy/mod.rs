@@ -19,6 +19,9 @@ use ascribe_core::{
     TaskSet,
 };
 
+// A crate that is linked but never named is dropped by the linker.
+use ascribe_rollouts as _;
+
 const STOP: &str = ".";
 const LETTERS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -214,8 +217,9 @@ impl Policy for Reader {
         self.deeds.lock().unwrap().sessions.remove(&session).expect("no session is closed twice");
     }
     fn sample(&mut self, work: &[Continuation<'_>]) -> Result<Vec<Action>, PolicyError> {
-        let mut held = self.deeds.lock().unwrap();
-        let deeds = &mut *held;
+        let mut deeds = self.deeds.lock().unwrap();
+        // One borrow of what is behind the lock, whose fields are then apart.
+        let deeds = &mut *deeds;
         let said = |w: &Continuation<'_>| {
             let mut rng = w.key.rng();
             deeds.fed += w.feed.len() as u64;
