@@ -3,6 +3,9 @@
 //! A critic reads the batch of an update and returns columns; those that train ask for rows through a policy node, which
 //! the loop merges with the actor's into one step. What they report stands under `critic/NAME/`.
 
+mod calibration;
+mod checklist;
+mod generative;
 mod lesson;
 mod oracle;
 mod states;
@@ -10,8 +13,38 @@ mod targets;
 #[cfg(test)]
 mod testing;
 
+use ascribe_core::environment::Capabilities;
+use ascribe_core::tokenizer::{Tokenizer, WordTokenizer};
+
+pub use calibration::Calibration;
+pub use checklist::{Checklist, Pays};
+pub use generative::{
+    Condense, Generative, Happened, Missing, Mode, Rules, Teach, Unread, Values, condensed, mean_of_read, read,
+};
 pub use oracle::Oracle;
+pub use targets::Target;
 
 fn actor() -> String {
     "actor".into()
+}
+
+/// The words of some texts, each once.
+fn words(texts: impl IntoIterator<Item = String>) -> Vec<String> {
+    let special = [WordTokenizer::UNKNOWN, WordTokenizer::START];
+    let all = WordTokenizer::new(texts);
+    all.words().iter().filter(|word| !special.contains(&word.as_str())).cloned().collect()
+}
+
+/// Whether the vocabulary that policies are built with has a critic's words.
+///
+/// # Errors
+/// Names the first that it has not.
+fn knows(about: &Capabilities, words: &[String]) -> Result<(), String> {
+    let known = WordTokenizer::new(about.vocabulary.iter().chain([&about.stop]));
+    match words.iter().find(|word| known.token(word).is_none()) {
+        None => Ok(()),
+        Some(word) => {
+            Err(format!("its word `{word}` is in no vocabulary: policies of words are built with the words of all critics"))
+        }
+    }
 }
