@@ -76,8 +76,8 @@ impl Tally {
             metrics.set(format!("critic/{name}/answers"), self.answers as f64);
             metrics.set(format!("critic/{name}/parse_failure_rate"), share(failures, self.answers));
             for reason in Unread::ALL.into_iter().filter(|reason| *reason != Unread::Truncated) {
-                let n = self.unread.get(&reason).copied().unwrap_or(0);
-                metrics.set(format!("critic/{name}/parse_failure_rate/{reason}"), share(n, self.answers));
+                let of_reason = format!("critic/{name}/parse_failure_rate/{reason}");
+                metrics.set(of_reason, share(self.unread.get(&reason).copied().unwrap_or(0), self.answers));
             }
             let cut = self.unread.get(&Unread::Truncated).copied().unwrap_or(0);
             metrics.set(format!("critic/{name}/truncated_rate"), share(cut, self.answers));

@@ -164,6 +164,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    type Reading = Result<f64, Unread>;
+
     const STRICT: Rules = Rules { mode: Mode::Strict, r_max: 1.0, percent: false, fraction: false };
     const OFFICIAL: Rules = Rules { mode: Mode::Official, ..STRICT };
 
@@ -173,7 +175,7 @@ mod tests {
         let digits = "9".repeat(400);
         let small = format!("0.{}1", "0".repeat(400));
         // what is said, read strictly, read as official code does
-        let table: &[(&str, Result<f64, Unread>, Result<f64, Unread>)] = &[
+        let table: &[(&str, Reading, Reading)] = &[
             ("<value>0.42</value>", Ok(0.42), Ok(0.42)),
             ("so <VALUE>\n .25\t</Value> it is", Ok(0.25), Ok(0.25)),
             ("<value>0.5/1</value>", Err(NotANumber), Err(NotANumber)),
