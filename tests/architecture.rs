@@ -53,7 +53,14 @@ fn dependencies_run_one_way() {
         ("ascribe-tests", vec![]),
         (
             "ascribe-golden",
-            vec!["ascribe-core", "ascribe-math", "ascribe-estimators", "ascribe-objectives", "ascribe-transforms"],
+            vec![
+                "ascribe-core",
+                "ascribe-critics",
+                "ascribe-math",
+                "ascribe-estimators",
+                "ascribe-objectives",
+                "ascribe-transforms",
+            ],
         ),
     ]);
     for plugin in PLUGINS {

@@ -11,10 +11,11 @@ use ascribe_core::objective::{DiffColumn, Sums};
 use ascribe_core::play::{Decode, Keep, Play, Start};
 use ascribe_core::policy::{Continuation, HeadSpec, OptimStep, Part, PolicyError, ScoreRequest, Scored, Session, StepReport};
 use ascribe_core::registry::{Kind, plugins};
+use ascribe_core::rollout::{Acting, Nodes};
 use ascribe_core::tokenizer::Tokenizer;
 use ascribe_core::{
-    Batch, BuildContext, BuildError, Credit, Environment, Need, Now, Policy, PolicyConfig, Rng, RowSet, Seeds, Slot, TaskSet,
-    TaskSetConfig,
+    Batch, BuildContext, BuildError, Credit, CriticConfig, Environment, Metrics, NamedCritic, Need, Now, Policy, PolicyConfig,
+    Rng, RowSet, Seeds, Slot, TaskSet, TaskSetConfig,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -119,6 +120,7 @@ impl Policy for Spy {
         self.inner.sample(work)
     }
     fn score(&mut self, rows: &RowSet, request: &ScoreRequest) -> Result<Scored, PolicyError> {
+        self.note(&context_of(rows));
         self.inner.score(rows, request)
     }
     fn forward_backward(&mut self, parts: &[Part<'_>], micro: usize, now: &Now) -> Result<Vec<Sums>, PolicyError> {
@@ -136,6 +138,16 @@ impl Policy for Spy {
     fn load(&mut self, bytes: &[u8]) -> Result<(), PolicyError> {
         self.inner.load(bytes)
     }
+}
+
+/// Tokens of rows that nobody is trained to say.
+fn context_of(rows: &RowSet) -> Vec<u32> {
+    let of_row = |r: usize| {
+        let trained: BTreeSet<usize> = rows.rows[r].trained.clone().map(|i| rows.at[i]).collect();
+        let all = rows.tokens_of(r).iter().enumerate();
+        all.filter(|(i, _)| !trained.contains(i)).map(|(_, token)| *token).collect::<Vec<u32>>()
+    };
+    (0..rows.len()).flat_map(of_row).collect()
 }
 
 fn slot<T: ?Sized>(name: &str, body: &str) -> Slot<T>
@@ -207,20 +219,15 @@ fn reaches_no_actor(tasks: &dyn TaskSet, words: &[&str]) {
         }
         let credit: Vec<Credit> = batch.groups().map(|g| Credit::per_turn(vec![1.0; g.n_turns()])).collect();
         let rows = RowSet::from_credit(&batch, &credit, None);
-        for r in 0..rows.len() {
-            let trained: BTreeSet<usize> = rows.rows[r].trained.clone().map(|i| rows.at[i]).collect();
-            let context = rows.tokens_of(r).iter().enumerate().filter(|(i, _)| !trained.contains(i));
-            assert!(context.into_iter().all(|(_, token)| !secret.contains(token)), "row {r}");
-        }
+        assert!(context_of(&rows).iter().all(|token| !secret.contains(token)));
     }
     let fed = fed.lock().expect("no test thread panics");
     assert!(fed.len() >= 5 && secret.iter().all(|token| !fed.contains(token)), "{fed:?}");
 }
 
-#[test]
-fn a_canary_in_privileged_text_reaches_no_actor() {
+fn aviary() -> Aviary {
     let words = ["you", "see", "a", "cage", "open", "0", "1", "2", "3"];
-    let aviary = Aviary {
+    Aviary {
         about: Capabilities {
             snapshot: SnapshotKind::None,
             exact_state_key: true,
@@ -231,8 +238,91 @@ fn a_canary_in_privileged_text_reaches_no_actor() {
             vocabulary: words.iter().chain(&CANARY).map(|w| (*w).to_string()).collect(),
             provides: vec![Need::Admissible, Need::Expert, Need::Privileged],
         },
-    };
-    reaches_no_actor(&aviary, &CANARY);
+    }
+}
+
+#[test]
+fn a_canary_in_privileged_text_reaches_no_actor() {
+    reaches_no_actor(&aviary(), &CANARY);
+}
+
+/// What a critic feeds to a node or has it trained on holds privileged text if, and only if, it says that it needs it.
+#[test]
+fn critics_read_privileged_text_only_where_they_ask_for_it() {
+    let mut seen = Vec::new();
+    for row in plugins(Kind::Critic) {
+        let config: Slot<dyn CriticConfig> = slot(row.name, row.example);
+        let needs = config.needs();
+        // An aviary has neither columns nor tables nor snapshots.
+        if needs.iter().any(|need| !matches!(need, Need::Node(_) | Need::Privileged | Need::ExactStateKey)) {
+            continue;
+        }
+        let mut tasks = aviary();
+        tasks.about.vocabulary.extend(config.words());
+        let fed: Arc<Mutex<BTreeSet<u32>>> = Arc::default();
+        let mut nodes = Nodes::new();
+        let named = needs.iter().filter_map(|need| match need {
+            Need::Node(name) => Some(name.clone()),
+            _ => None,
+        });
+        for name in named.chain(["actor".to_string()]) {
+            nodes.insert(name, Box::new(Spy { inner: policy(&tasks.about), fed: Arc::clone(&fed) }));
+        }
+        let mut build = context(Some(&tasks.about));
+        build.nodes = nodes.keys().cloned().collect();
+        let critic = config.build("critic", &build).expect("built from its example");
+        for (node, head) in critic.heads() {
+            nodes.get_mut(&node).expect("it says which node it needs").add_head(head).expect("a transformer has heads");
+        }
+        let mut critic = NamedCritic { name: "critic".into(), critic };
+
+        // What actors say is chosen among the listed actions: none of them says the canary by chance.
+        let keep = Keep { privileged: true, snapshots: false };
+        let starts: Vec<Start> = (0..2).map(|index| Start::of(TaskId { split: TRAIN.into(), index })).collect();
+        let play = Play {
+            agent: "actor",
+            starts: &starts,
+            members: 2,
+            temperature: 1.0,
+            decode: Decode::Admissible,
+            keep,
+            patience: None,
+            stream: "leak",
+            update: 0,
+            seeds: Seeds(0),
+        };
+        let actor = &mut **nodes.get_mut("actor").expect("just added");
+        let secret: Vec<u32> = CANARY.iter().map(|word| actor.tokenizer().token(word).expect("known")).collect();
+        let groups = play.sample(actor, &tasks, &mut Ledger::default()).expect("played");
+        let mut batch = Batch::from_groups(groups, NonFinite::Refuse).expect("well formed");
+        fed.lock().expect("no test thread panics").clear();
+
+        let (mut drawn, mut ledger, mut metrics) = (0, Ledger::default(), Metrics::default());
+        let mut acting = Acting {
+            nodes: &mut nodes,
+            critics: &mut Vec::new(),
+            tasks: &mut tasks,
+            drawn: &mut drawn,
+            seeds: Seeds(0),
+            round: 0,
+            keep,
+            ledger: &mut ledger,
+            metrics: &mut metrics,
+            now: &Now::default(),
+        };
+        critic.judge(&mut batch, &mut acting).expect("judged");
+        let credit: Vec<Credit> = batch.groups().map(|g| Credit::per_turn(vec![1.0; g.n_turns()])).collect();
+        let lessons = critic.critic.learn(&batch, &credit, &mut acting).expect("learned");
+        let mut fed = fed.lock().expect("no test thread panics").clone();
+        fed.extend(lessons.iter().flat_map(|lesson| context_of(&lesson.rows)));
+        let read = secret.iter().any(|token| fed.contains(token));
+        assert_eq!(read, needs.contains(&Need::Privileged), "`{}`", row.name);
+        // Whatever the critic did, the actor's rows are what they were.
+        let rows = RowSet::from_credit(&batch, &credit, Some("actor"));
+        assert!(context_of(&rows).iter().all(|token| !secret.contains(token)), "`{}`", row.name);
+        seen.push(row.name);
+    }
+    assert!(seen.contains(&"generative") && seen.contains(&"checklist"), "{seen:?}");
 }
 
 #[test]

@@ -116,7 +116,7 @@ const FAMILIES: &[Family] = &[
         "critic/NAME/explained_variance",
         "Share of the variance of a critic's targets that its values explain, on episodes that it has not learned from yet: 1 is perfect, 0 no better than a constant, below 0 worse.",
     ),
-    one("critic/NAME/value_mean", "Mean of a critic's values before turns, on episodes that it has not learned from yet."),
+    one("critic/NAME/value_mean", "Mean of a critic's values, on episodes that it has not learned from yet."),
     one("critic/NAME/states", "States in the table of a critic."),
     one("critic/NAME/probed_states", "Different states that `monte-carlo` played on from."),
     one("critic/NAME/probes", "Continuations that `monte-carlo` played."),
@@ -125,6 +125,63 @@ const FAMILIES: &[Family] = &[
         "critic/NAME/half_width",
         "Half of a 95 % interval of a value of `monte-carlo`, mean over states with two continuations or more.",
     ),
+    one(
+        "critic/NAME/explained_variance_after",
+        "The same on the episodes of the update before, which it has learned from by now.",
+    ),
+    one("critic/NAME/age", "Updates since a reference was copied."),
+    three("critic/NAME/info_gain", "What a turn added to how likely the policy finds the right answer."),
+    one("critic/NAME/answers", "Answers that a generative critic gave in this update."),
+    one(
+        "critic/NAME/parse_failure_rate",
+        "Share of a critic's answers in which no value could be read, cut ones apart. Each earns the worst reward, and enters no value.",
+    ),
+    one("critic/NAME/parse_failure_rate/missing", "Share of a critic's answers without `<value>`."),
+    one("critic/NAME/parse_failure_rate/unclosed", "Share of a critic's answers whose last `<value>` is not closed."),
+    one(
+        "critic/NAME/parse_failure_rate/not_a_number",
+        "Share of a critic's answers with something else than a number in the tag.",
+    ),
+    one(
+        "critic/NAME/parse_failure_rate/out_of_range",
+        "Share of a critic's answers with a number outside 0..=R_max, which is refused and not clamped (clamped in the official mode).",
+    ),
+    one(
+        "critic/NAME/truncated_rate",
+        "Share of a critic's answers that the limit of tokens cut: no parse failures, raise `max_tokens`.",
+    ),
+    one(
+        "critic/NAME/prompt_too_long_rate",
+        "Share of a critic's prompts that left no room for an answer and were not asked: shorten `history`.",
+    ),
+    one("critic/NAME/prompt_tokens_mean", "Mean length of a critic's prompts."),
+    one(
+        "critic/NAME/unknown_word_rate",
+        "Share of a critic's prompt that its node's vocabulary of words does not know: what it cannot read, privileged text above all.",
+    ),
+    one("critic/NAME/value_std", "Spread of the values that a critic gave. Near 0 it says nothing."),
+    one(
+        "critic/NAME/states_without_value",
+        "States that a critic was asked about and has no value for; `missing` says what stands there.",
+    ),
+    one("critic/NAME/taught_states", "States of which a critic was shown the right answer."),
+    one("critic/NAME/learned_states", "States whose answers a critic learned from."),
+    one(
+        "critic/NAME/abs_error_mean",
+        "Mean distance of a critic's answers from their targets; an answer without a number counts as R_max. Against targets that bootstrap, its fall mixes with theirs.",
+    ),
+    one("critic/NAME/reward_mean", "Mean of what a critic's answers earn: minus their error over R_max, −1 at worst."),
+    one(
+        "critic/NAME/degenerate_state_rate",
+        "Share of learned states whose answers were all equally good: nothing to learn there.",
+    ),
+    one("critic/NAME/value_corr", "Correlation of a critic's mean answers with their targets over states."),
+    one("critic/NAME/groups_without_checklist", "Groups whose kind of task has no checklist, and no score."),
+    one("critic/NAME/score_mean", "Mean score of turns against a checklist, in 0..=1."),
+    one("critic/NAME/report_rate", "Share of trajectories that said whether they solved their task."),
+    one("critic/NAME/report_accuracy", "Share of reports that are true."),
+    one("critic/NAME/overconfidence", "Share of failures that were reported as solved."),
+    one("critic/NAME/underconfidence", "Share of successes that were reported as not solved."),
     one("NODE/grad_norm", "Mean global gradient norm of a policy node's steps, before clipping."),
     one("NODE/lr", "Learning rate of a policy node."),
     one("NODE/steps", "Optimiser steps of a policy node in this update."),
@@ -256,6 +313,7 @@ mod tests {
             ("knob/update.learning_rate", "scheduled number"),
             ("signal/value/max", "critic computed"),
             ("critic/judge/explained_variance", "its values explain"),
+            ("critic/judge/parse_failure_rate/unclosed", "is not closed"),
             ("rollout/logprob_mismatch/mean", "sampler's"),
         ] {
             assert!(page(name).is_some_and(|page| page.contains(says)), "{name}: {:?}", page(name));
@@ -301,11 +359,16 @@ mod tests {
     #[test]
     fn every_metric_of_a_plugin_has_a_page() {
         let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
+        let mut folders =
+            ["transforms", "objectives", "critics", "rollouts"].map(|folder| plugins.join(folder).join("src")).to_vec();
         let mut seen = 0;
-        for folder in ["critics", "transforms", "objectives", "rollouts"] {
-            let files = std::fs::read_dir(plugins.join(folder).join("src")).unwrap().map(|file| file.unwrap().path());
-            for file in files.filter(|file| file.is_file()) {
-                for name in written(&std::fs::read_to_string(file).unwrap()) {
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                for name in written(&std::fs::read_to_string(path).unwrap()) {
                     assert!(page(&name).is_some(), "`explain {name}` has nothing to say");
                     seen += 1;
                 }

@@ -184,8 +184,8 @@ pub(crate) fn with_history(mut log: GroupLog) -> GroupLog {
 pub(crate) fn batch(logs: Vec<GroupLog>, needs: &[Need], scale: f32) -> Result<Batch, String> {
     let mut batch = Batch::from_groups(logs, NonFinite::Refuse).map_err(|e| e.to_string())?;
     for need in needs {
-        if let Need::Signal(name, scope) = need {
-            add(&mut batch, name, *scope, scale)?;
+        if let Some((name, scope)) = need.column() {
+            add(&mut batch, name, scope, scale)?;
         }
     }
     Ok(batch)

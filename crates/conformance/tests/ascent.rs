@@ -61,9 +61,9 @@ impl<'a> Truth<'a> {
         });
         let mut batch = Batch::from_groups(groups.collect(), NonFinite::Refuse).expect("well formed");
         for need in needs {
-            let Need::Signal(name, scope) = need else { continue };
-            let column = self.column(&batch, name, *scope);
-            let signal = Signal { scope: *scope, provider: "oracle".into(), column: Column::full(column) };
+            let Some((name, scope)) = need.column() else { continue };
+            let column = self.column(&batch, name, scope);
+            let signal = Signal { scope, provider: "oracle".into(), column: Column::full(column) };
             batch.add_signal(name, signal).expect("a column of the batch's length");
         }
         batch

@@ -31,7 +31,7 @@ type Estimator = Slot<dyn AdvantageEstimator>;
 /// Estimators that read nothing but what every batch has, from their examples.
 fn estimators_without_signals() -> Vec<(&'static Plugin, Estimator)> {
     let all = plugins(Kind::Estimator).into_iter().map(|row| (row, plugin::<Estimator>(row.name, row.example)));
-    let some: Vec<_> = all.filter(|(_, e)| !e.needs().iter().any(|need| matches!(need, Need::Signal(..)))).collect();
+    let some: Vec<_> = all.filter(|(_, e)| !e.needs().iter().any(|need| need.column().is_some())).collect();
     assert!(some.len() > 15, "the catalogue is linked");
     some
 }
@@ -218,9 +218,9 @@ fn nothing_to_train_on_is_no_error_and_no_number() {
         let transform: Slot<dyn CreditTransform> = plugin(row.name, row.example);
         let mut batch = batch.clone();
         for need in transform.needs() {
-            let Need::Signal(name, scope) = need else { continue };
+            let Some((name, scope)) = need.column() else { continue };
             let column = Column::absent(batch.scope_len(scope));
-            batch.add_signal(&name, Signal { scope, provider: "test".into(), column }).unwrap();
+            batch.add_signal(name, Signal { scope, provider: "test".into(), column }).unwrap();
         }
         let mut credit = vec![Credit::default()];
         let metrics = transform.apply(&batch, &mut credit, &Now::default(), Seeds(0));

@@ -11,7 +11,7 @@ use indexmap::IndexSet;
 
 use crate::environment::{Snapshot, TaskId};
 use crate::key::{KeyId, Keys};
-use crate::log::{Context, End, GroupLog, History, LeafLog, NamedSpan, Origin, Stop, TurnLog, Validity};
+use crate::log::{Context, End, GroupLog, History, LeafLog, NamedSpan, Origin, Shown, Stop, TurnLog, Validity};
 use crate::signal::{Column, Scope, Signal};
 
 /// Absent parent or leaf.
@@ -129,6 +129,8 @@ pub struct TurnNotes {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Privileged text about the state before acting.
     pub privileged: Option<String>,
+    /// What the state after acting shows, where a path was cut there.
+    pub shown_after: Option<Box<Shown>>,
 }
 
 /// The end of a path.
@@ -341,6 +343,7 @@ impl Batch {
             spans: turn.spans,
             snapshot: turn.snapshot,
             privileged: turn.privileged,
+            shown_after: turn.shown_after,
         });
         self.children.push(0);
         self.end_of.push(ROOT);

@@ -37,6 +37,16 @@ pub enum LessonRows {
     Acted(BTreeMap<String, Vec<Target>>),
 }
 
+impl LessonRows {
+    /// Its own rows, if it has them.
+    pub fn own(&self) -> Option<&Arc<RowSet>> {
+        match self {
+            LessonRows::Own(rows) => Some(rows),
+            LessonRows::Acted(_) => None,
+        }
+    }
+}
+
 /// A critic and its name in TOML.
 pub struct NamedCritic {
     /// Its name.

@@ -156,6 +156,17 @@ pub struct NamedSpan {
     pub end: u32,
 }
 
+/// What a state shows in which nobody acted. It is for critics alone and enters no sequence of an actor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// The observation, as text.
+    pub observation: String,
+    /// How it would have joined the sequence.
+    pub context: Context,
+    /// Privileged text, where asked for.
+    pub privileged: Option<String>,
+}
+
 /// One turn: what an agent read, what it did, what came back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TurnLog {
@@ -196,6 +207,8 @@ pub struct TurnLog {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Privileged text about the state before acting, where asked for. Only critics may read it.
     pub privileged: Option<String>,
+    /// What the state after acting shows, where a path was cut there: nobody acted in it, so no turn has read it.
+    pub shown_after: Option<Box<Shown>>,
     /// Version of the policy that acted.
     pub policy_version: u64,
 }

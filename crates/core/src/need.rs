@@ -8,8 +8,10 @@ use crate::signal::Scope;
 /// Something a plugin cannot work without.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// A named column.
+    /// A named column; on states without gaps.
     Signal(String, Scope),
+    /// A named column on states that may have gaps.
+    SomeStates(String),
     /// Groups of at least so many members.
     GroupOfAtLeast(u64),
     /// Independent rollouts: no branches.
@@ -38,10 +40,22 @@ pub enum Need {
     Node(String),
 }
 
+impl Need {
+    /// The column that is asked for, and what it lies on.
+    pub fn column(&self) -> Option<(&str, Scope)> {
+        match self {
+            Need::Signal(name, scope) => Some((name, *scope)),
+            Need::SomeStates(name) => Some((name, Scope::State)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Need::Signal(name, Scope::State) => write!(f, "state values in a column `{name}`"),
+            Need::SomeStates(name) => write!(f, "values of some states in a column `{name}`"),
             Need::Signal(name, Scope::Turn) => write!(f, "a column `{name}` on turns"),
             Need::Signal(name, Scope::Token) => write!(f, "a column `{name}` on tokens"),
             Need::GroupOfAtLeast(n) => write!(f, "groups of at least {n}"),
@@ -68,6 +82,7 @@ pub type Provide = Need;
 pub fn covers(provided: &[Provide], need: &Need) -> bool {
     provided.iter().any(|p| match (p, need) {
         (Need::GroupOfAtLeast(have), Need::GroupOfAtLeast(want)) => have >= want,
+        (Need::Signal(have, Scope::State), Need::SomeStates(want)) => have == want,
         (have, want) => have == want,
     })
 }

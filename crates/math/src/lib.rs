@@ -7,6 +7,7 @@ pub mod baseline;
 pub mod branching;
 pub mod cluster;
 pub mod columns;
+pub mod estimates;
 pub mod modulation;
 pub mod pair;
 pub mod returns;
@@ -18,6 +19,7 @@ pub use baseline::{leave_one_out, leave_one_out_measure, length_weighted_mean, n
 pub use branching::branch_probability;
 pub use cluster::{clusters, moments_by};
 pub use columns::{centre_columns, resetting_returns};
+pub use estimates::{CriticSignals, critic_signals};
 pub use modulation::{exponential_weights, min_max, shares};
 pub use pair::{momentum_rewards, pair_advantages, soften};
 pub use returns::{gae, n_step, returns};

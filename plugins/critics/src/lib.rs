@@ -3,6 +3,9 @@
 //! A critic reads the batch of an update and returns columns; those that train ask for rows through a policy node, which
 //! the loop merges with the actor's into one step. What they report stands under `critic/NAME/`.
 
+mod calibration;
+mod checklist;
+mod generative;
 mod info_gain;
 mod lesson;
 mod monte_carlo;
@@ -18,6 +21,14 @@ mod testing;
 mod truth;
 mod value_head;
 
+use ascribe_core::environment::Capabilities;
+use ascribe_core::tokenizer::{Tokenizer, WordTokenizer};
+
+pub use calibration::Calibration;
+pub use checklist::{Checklist, Pays};
+pub use generative::{
+    Condense, Generative, Happened, Missing, Mode, Rules, Teach, Unread, Values, condensed, mean_of_read, read,
+};
 pub use info_gain::InfoGain;
 pub use monte_carlo::MonteCarlo;
 pub use oracle::Oracle;
@@ -28,4 +39,25 @@ pub use value_head::ValueHead;
 
 fn actor() -> String {
     "actor".into()
+}
+
+/// The words of some texts, each once.
+fn words(texts: impl IntoIterator<Item = String>) -> Vec<String> {
+    let special = [WordTokenizer::UNKNOWN, WordTokenizer::START];
+    let all = WordTokenizer::new(texts);
+    all.words().iter().filter(|word| !special.contains(&word.as_str())).cloned().collect()
+}
+
+/// Whether the vocabulary that policies are built with has a critic's words.
+///
+/// # Errors
+/// Names the first that it has not.
+fn knows(about: &Capabilities, words: &[String]) -> Result<(), String> {
+    let known = WordTokenizer::new(about.vocabulary.iter().chain([&about.stop]));
+    match words.iter().find(|word| known.token(word).is_none()) {
+        None => Ok(()),
+        Some(word) => {
+            Err(format!("its word `{word}` is in no vocabulary: policies of words are built with the words of all critics"))
+        }
+    }
 }

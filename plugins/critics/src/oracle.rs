@@ -286,8 +286,7 @@ mod tests {
         let mut turns = 0;
         for group in batch.groups() {
             let value = group.state_signal("value");
-            let advantage: Vec<_> = group.turn_signal("advantage_true").collect();
-            for (t, advantage) in advantage.into_iter().enumerate() {
+            for (t, advantage) in group.turn_signal("advantage_true").enumerate() {
                 let follows = if group.end(t).is_some() { 0.0 } else { value.after(t) };
                 let td = f64::from(group.rewards()[t]) + follows - value.before(t);
                 assert!((td - f64::from(advantage.unwrap())).abs() < 1e-6, "{td} {advantage:?}");

@@ -1,6 +1,6 @@
 //! What a critic of values learns: the same four targets for each of them.
 
-use ascribe_core::{Credit, Group};
+use ascribe_core::{Credit, Group, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,6 @@ impl Recipe {
     /// The λ-return is `G_t = r_t + γ((1 − λ) V(s_{t+1}) + λ G_{t+1})` (Sutton and Barto 2018, eq. 12.2 in recursive form), with the mean
     /// over children where paths fork; the value of a state where a path was cut stands for what follows.
     pub fn before_turns(self, column: &str, group: Group<'_>, credit: &Credit) -> Vec<Option<f32>> {
-        let values = || group.state_signal(column);
         match self.target {
             Target::Estimator => {
                 let target = credit.targets.get(column);
@@ -52,19 +51,14 @@ impl Recipe {
                 let values = group.state_signal(MC_VALUE);
                 (0..group.n_turns()).map(|t| Some(values.before(t) as f32)).collect()
             }
-            Target::Return => self.returns(group, 1.0, |_| 0.0, values()),
-            Target::Lambda => self.returns(group, self.lambda, |t| values().after(t), values()),
+            Target::Return => self.returns(group, 1.0, &known(column, group)),
+            Target::Lambda => self.returns(group, self.lambda, &known(column, group)),
         }
     }
 
-    /// `G_t = r_t + γ((1 − λ) next(t) + λ G_{t+1})`, per state before a turn: the mean over the turns that start there.
-    fn returns(
-        self,
-        group: Group<'_>,
-        lambda: f64,
-        next: impl Fn(usize) -> f64,
-        values: ascribe_core::States<'_>,
-    ) -> Vec<Option<f32>> {
+    /// `G_t = r_t + γ((1 − λ) V(s_{t+1}) + λ G_{t+1})`, per state before a turn: the mean over the turns that start there; `None`
+    /// where a value is wanted that nobody has.
+    fn returns(self, group: Group<'_>, lambda: f64, values: &[f64]) -> Vec<Option<f32>> {
         let reward = group.rewards();
         let tried = group.tried();
         let of_turn = group.fold_up(
@@ -72,9 +66,10 @@ impl Recipe {
             |t, future| {
                 // Where a path ends, nothing follows or the value of its last state does.
                 let follows = match group.end(t).filter(|_| group.n_children(t) == 0) {
-                    Some(end) if end.bootstraps() => values.after(t),
+                    Some(end) if end.bootstraps() => values[t + 1],
                     Some(_) => 0.0,
-                    None => (1.0 - lambda) * next(t) + lambda * future,
+                    None if lambda == 1.0 => future,
+                    None => (1.0 - lambda) * values[t + 1] + lambda * future,
                 };
                 f64::from(reward[t]) + self.gamma * follows
             },
@@ -89,8 +84,18 @@ impl Recipe {
         (0..group.n_turns())
             .map(|t| {
                 let (sum, n) = sums[group.parent(t).map_or(0, |p| p + 1)];
-                (n > 0).then(|| (sum / f64::from(n)) as f32)
+                (n > 0).then(|| (sum / f64::from(n)) as f32).filter(|target| target.is_finite())
             })
             .collect()
     }
+}
+
+/// A column on the states of a group: its start, then after each turn. NaN stands where there is none, so that what would
+/// follow from it is no target.
+fn known(column: &str, group: Group<'_>) -> Vec<f64> {
+    let signal = group.batch().signals.get(column).filter(|signal| signal.scope == Scope::State);
+    // Every group before this one has a row more than it has turns.
+    let first = group.rows().start + group.index();
+    let number = |i| signal.and_then(|signal| signal.column.get(i)).map_or(f64::NAN, f64::from);
+    (first..=first + group.n_turns()).map(number).collect()
 }

@@ -56,14 +56,20 @@ impl World {
             drawn: 0,
         };
         for node in nodes {
-            let config: Slot<dyn PolicyConfig> = plugin("tabular", "");
-            let built = world.with_context(|context| config.build(context)).expect("built");
-            world.nodes.insert((*node).into(), built);
+            world.add_node(node, "tabular", "");
         }
         world
     }
 
-    fn with_context<T>(&self, f: impl FnOnce(&BuildContext<'_>) -> T) -> T {
+    /// A policy node from its table.
+    pub fn add_node(&mut self, name: &str, plugin_name: &str, body: &str) {
+        let config: Slot<dyn PolicyConfig> = plugin(plugin_name, body);
+        let built = self.with_context(|context| config.build(context)).expect("built");
+        self.nodes.insert(name.into(), built);
+    }
+
+    /// What plugins are built from.
+    pub fn with_context<T>(&self, f: impl FnOnce(&BuildContext<'_>) -> T) -> T {
         let mut about = self.tasks.capabilities().clone();
         about.vocabulary.extend(self.words.iter().cloned());
         let mut context = context(Some(&about));

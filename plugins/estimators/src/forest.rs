@@ -9,7 +9,7 @@ pub(crate) const VALUE: &str = "value";
 
 /// What an estimator that reads state values, with or without gaps, needs.
 pub(crate) fn needs_values() -> Need {
-    Need::Signal(VALUE.into(), Scope::State)
+    Need::SomeStates(VALUE.into())
 }
 
 /// State values of a group as far as they were computed: of the start, then after each turn. `[turns + 1]`

@@ -64,7 +64,7 @@ pub use salt::{Base, EdgeKey, Salt};
 pub use spa_rl::{Shares, SpaRl};
 pub use steps::Steps;
 pub use td::Td;
-pub use tempo::{ActorSignals, CriticSignals, Tempo, TempoMode, actor_signals, critic_signals};
+pub use tempo::{ActorSignals, Tempo, TempoMode, actor_signals};
 pub use tempo_p2t::{Advantages, Prefix, TempoP2t};
 pub use tree_value::{Against, At2po, Carl, LeafValue, NodeValue, Spread, TreeGrpo, TreePo, TreeRl, TreeValue, Values};
 pub use value_difference::{ValueDifference, Vine};

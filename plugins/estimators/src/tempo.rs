@@ -2,7 +2,7 @@
 //!
 //! `R_n = r_n + V̂(s_n)`, `V̂ = 0` after a true end; `G = mean_n R_n`; `A_n = R_n − G` for every turn of branch n, without a
 //! division. `G` is also the target of `value` at the start: a TD target over one macro step. Samples of a generative
-//! critic are scored with [`critic_signals`]: `−|V̂_k − G| / R_max`, centred over the samples.
+//! critic are scored with [`ascribe_math::critic_signals`]: `−|V̂_k − G| / R_max`, centred over the samples.
 //!
 //! Dots team 2026, "TEMPO: Test-Time-Scaled Value Estimation with Macro-Step Policy Optimization" (blog,
 //! studio.dots.ai/dots/tempo-blog.html; no paper and no code of the authors); numbers from the reproduction
@@ -147,46 +147,6 @@ pub fn actor_signals(rewards: &[f64], endpoints: &[Option<f64>]) -> ActorSignals
     }
 }
 
-/// What the target says to the samples of a generative critic.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CriticSignals {
-    /// `−|V̂ − G| / R_max`; −1 for a sample that gave no number. `[samples]`
-    pub rewards: Vec<f64>,
-    /// Rewards minus their mean, `[samples]`.
-    pub advantages: Vec<f64>,
-    /// Distance from the target; `R_max` where there is no number. `[samples]`
-    pub errors: Vec<f64>,
-    /// Whether no sample differs from the mean, also without samples.
-    pub degenerate: bool,
-    /// Samples without a number.
-    pub parse_failures: usize,
-    /// Mean of the numbers given; `None` if there is none.
-    pub mean_estimate: Option<f64>,
-}
-
-/// Signals for a generative critic.
-///
-/// * `values`: `[samples]`, estimates of one state; `None` where no number could be read
-/// * `target`: what they should have been; not clamped, it may exceed `r_max`
-/// * `r_max`: largest return possible from there, positive
-///
-/// A failure costs as much as an error of `r_max`; with a target beyond it a number that is worse still can lose to it.
-pub fn critic_signals(values: &[Option<f64>], target: f64, r_max: f64) -> CriticSignals {
-    let errors: Vec<f64> = values.iter().map(|v| v.map_or(r_max, |v| (v - target).abs())).collect();
-    let rewards: Vec<f64> = errors.iter().map(|error| -error / r_max).collect();
-    let mean = moments(&rewards).mean;
-    let advantages: Vec<f64> = rewards.iter().map(|r| r - mean).collect();
-    let parsed: Vec<f64> = values.iter().copied().flatten().collect();
-    CriticSignals {
-        degenerate: is_nothing(&advantages),
-        parse_failures: values.len() - parsed.len(),
-        mean_estimate: crate::forest::mean(&parsed),
-        rewards,
-        advantages,
-        errors,
-    }
-}
-
 fn is_nothing(advantages: &[f64]) -> bool {
     advantages.iter().all(|a| a.abs() <= NOTHING)
 }
@@ -245,15 +205,6 @@ mod tests {
         let none = valued(chains(&[(&[1.0], End::Untried)]), &[0.0; 2]);
         let credit = estimate(TempoMode::Paper, &none);
         assert_eq!((credit.turns, credit.targets.len()), (vec![None], 0));
-    }
-
-    #[test]
-    fn a_failure_costs_as_much_as_the_largest_error() {
-        let signals = critic_signals(&[Some(1.0), None], 2.0, 4.0);
-        assert_eq!((signals.rewards, signals.advantages), (vec![-0.25, -1.0], vec![0.375, -0.375]));
-        assert_eq!((signals.errors, signals.parse_failures, signals.mean_estimate), (vec![1.0, 4.0], 1, Some(1.0)));
-        let none = critic_signals(&[], 0.5, 1.0);
-        assert!(none.degenerate && none.mean_estimate.is_none());
     }
 
     proptest! {

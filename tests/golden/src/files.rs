@@ -51,7 +51,7 @@ pub const FILES: &[(&str, Entry)] = &[
     ("tempo_critic_signals", Read(F64, readers::tempo::critic)),
     ("tempo_datum", Pending("rows of macro steps")),
     ("tempo_states", Pending("the state store")),
-    ("tempo_value_parse", Pending("the generative critic")),
+    ("tempo_value_parse", Read(F64, readers::tempo::value_parse)),
     ("tir_optimal_token_baseline_verl", Read(F32, readers::outcomes::tir_optimal_token_baseline)),
     ("trl_grpo", Read(F32, readers::libraries::trl_grpo)),
     ("trl_rloo", Read(F32, readers::libraries::trl_rloo)),

@@ -717,7 +717,8 @@ impl<'a> Crowd<'a> {
         let mut groups: Vec<GroupLog> = (0..play.starts.len()).map(|group| empty_group(play, group, tasks)).collect();
         // Per episode, the places of all turns of its path.
         let mut places: Vec<Vec<usize>> = Vec::with_capacity(episodes.len());
-        for episode in episodes {
+        for mut episode in episodes {
+            episode.show_end(play.keep.privileged);
             let group = &mut groups[episode.group];
             group.seed = episode.seed;
             if group.snapshot.is_none() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::environment::{ActionText, Environment, EnvironmentError, Observation, Snapshot, Step};
-use crate::log::{Action, Context, End, Limit, Stop, TurnLog, Validity};
+use crate::log::{Action, Context, End, Limit, Shown, Stop, TurnLog, Validity};
 use crate::play::Play;
 use crate::policy::Session;
 use crate::tokenizer::Tokenizer;
@@ -147,6 +147,16 @@ impl Episode {
         }
         self.turns.push(turn);
         self.end = step.end;
+    }
+
+    /// Notes what the state shows in which its path was cut: nobody acts in it any more, but a critic may be asked what it is
+    /// worth.
+    pub fn show_end(&mut self, privileged: bool) {
+        let cut = self.end.as_ref().is_none_or(End::bootstraps);
+        let (Some(turn), Some(environment)) = (self.turns.last_mut().filter(|_| cut), &self.environment) else { return };
+        let Observation { text: observation, context, .. } = environment.observe();
+        let privileged = privileged.then(|| environment.privileged()).flatten();
+        turn.shown_after = Some(Box::new(Shown { observation, context, privileged }));
     }
 
     /// A step of the environment. One that breaks or takes too long ends the episode.

@@ -1,7 +1,9 @@
 //! Macro-step TEMPO, as KMnO4-zx/agentic-rl-lab lays it out.
 
 use ascribe_core::{AdvantageEstimator, End, Limit, Now, Scope};
-use ascribe_estimators::{Tempo, actor_signals, critic_signals};
+use ascribe_critics::{Condense, Happened, Mode, Rules, condensed, mean_of_read, read};
+use ascribe_estimators::{Tempo, actor_signals};
+use ascribe_math::critic_signals;
 use serde_json::{Value, json};
 
 use crate::Case;
@@ -71,4 +73,33 @@ pub fn critic(case: Case<'_>) -> Value {
         "parse_failures": signals.parse_failures,
         "mean_estimate": signals.mean_estimate,
     })
+}
+
+/// `parse_value`, the mean of the samples of an endpoint, and the history that a critic is shown.
+pub fn value_parse(case: Case<'_>) -> Value {
+    if let Some(texts) = case.inputs["texts"].as_array() {
+        let rules = Rules { mode: Mode::Official, r_max: 1.0, percent: false, fraction: false };
+        let text = |text: &Value| read(text.as_str().expect("a text"), false, &rules).ok();
+        return json!({ "values": texts.iter().map(text).collect::<Vec<_>>() });
+    }
+    if let Some(values) = case.inputs["values"].as_array() {
+        let values: Vec<Option<f64>> = values.iter().map(Value::as_f64).collect();
+        let failures = values.iter().filter(|v| v.is_none()).count();
+        // What stands there officially.
+        return json!({ "value": mean_of_read(values).unwrap_or(0.0), "failures": failures });
+    }
+    let messages = case.inputs["messages"].as_array().expect("messages");
+    let task = messages.iter().find(|message| message["role"] == "user").expect("a task");
+    let initial = task["content"].as_str().expect("a text");
+    let mut happened: Vec<Happened<'_>> = Vec::new();
+    for message in messages {
+        let text = message["content"].as_str();
+        match message["role"].as_str() {
+            Some("assistant") => happened.push((text, None)),
+            Some("tool") => happened.last_mut().expect("a tool answers an action").1 = text,
+            _ => {}
+        }
+    }
+    let how = Condense { turns: None, cut_at: Some("Available actions".into()) };
+    json!({ "history": condensed(initial, &happened, &how) })
 }
