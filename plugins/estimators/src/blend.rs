@@ -228,7 +228,7 @@ mod tests {
             { "estimator": "grpo", "weight": 1.0 },
         ] }))
         .unwrap();
-        assert_eq!(blend.needs(), [Need::Signal("value".into(), Scope::State), Need::GroupOfAtLeast(2)]);
+        assert_eq!(blend.needs(), [Need::SomeStates("value".into()), Need::GroupOfAtLeast(2)]);
         assert_eq!(blend.targets(), ["value"]);
         let none = serde_json::from_value::<Blend>(serde_json::json!({ "of": [] })).unwrap_err();
         assert_eq!(none.to_string(), "must name at least one estimator");
