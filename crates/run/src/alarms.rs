@@ -98,7 +98,7 @@ pub const WATCHES: [Watch; 12] = [
         at: 0.95,
         floor: false,
         action: AlarmAction::Warn,
-        sampled_only: true,
+        sampled_only: false,
         says: "{} of the episodes were cut by a limit before they were over",
         advice: "more turns or a larger context window, easier tasks first, or a cost per turn",
         reason: nothing_more,
@@ -390,6 +390,8 @@ mod tests {
     fn an_experts_actions_have_no_exploration_to_lose() {
         let expert = [("rollout/given_rate", 1.0), ("credit/zero_rate", 1.0), ("actor/degenerate_group_rate", 1.0)];
         assert_eq!(names(&expert, &[]), []);
+        // That a limit cuts all its episodes is as wrong as with any others.
+        assert_eq!(names(&[expert[0], ("rollout/truncated_rate", 1.0)], &[]), [("truncated", false)]);
         assert_eq!(names(&expert[1..], &[]), [("degenerate-groups", false), ("no-signal", false)]);
     }
 }
