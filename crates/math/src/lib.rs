@@ -24,8 +24,8 @@ pub use returns::{gae, n_step, returns};
 pub use scores::{checklist_score, self_report_bonus, soft_min_rewards};
 pub use similarity::similar_clusters;
 pub use spread::{
-    Deviation, Measure, Moments, Singleton, Standardise, explained_variance, is_constant, moments, moments_of_some, pooled,
-    standardise, whiten,
+    Deviation, Measure, Moments, Singleton, Standardise, correlation, explained_variance, is_constant, moments, moments_of_some,
+    pooled, standardise, whiten,
 };
 
 /// `f32` or `f64`.
