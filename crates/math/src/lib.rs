@@ -26,8 +26,8 @@ pub use returns::{gae, n_step, returns};
 pub use scores::{AnswerScale, answer_value, checklist_score, self_report_bonus, soft_min_rewards};
 pub use similarity::similar_clusters;
 pub use spread::{
-    Deviation, Measure, Moments, Singleton, Standardise, explained_variance, is_constant, moments, pooled, standardise, whiten,
-    whitening,
+    Deviation, Measure, Moments, Singleton, Standardise, correlation, explained_variance, is_constant, moments, pooled,
+    standardise, whiten, whitening,
 };
 
 /// `f32` or `f64`.

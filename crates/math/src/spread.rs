@@ -202,6 +202,20 @@ pub fn explained_variance<T: Float>(predicted: &[T], target: &[T]) -> Option<f64
     (of_targets > 0.0).then(|| 1.0 - moments(&error).squares / of_targets)
 }
 
+/// Pearson's correlation of two columns, in −1..=1; `None` where one of them does not vary.
+///
+/// * `x`, `y`: `[n]`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn correlation<T: Float>(x: &[T], y: &[T]) -> Option<f64> {
+    assert_eq!(x.len(), y.len(), "the columns are of one length");
+    let (of_x, of_y) = (moments(x), moments(y));
+    let products: f64 = x.iter().zip(y).map(|(x, y)| ((*x).as_() - of_x.mean) * ((*y).as_() - of_y.mean)).sum();
+    let varies = of_x.squares > 0.0 && of_y.squares > 0.0;
+    varies.then(|| (products / (of_x.squares.sqrt() * of_y.squares.sqrt())).clamp(-1.0, 1.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,5 +333,14 @@ mod tests {
         assert_eq!(explained_variance(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), Some(1.0));
         assert_eq!(explained_variance(&[2.0, 2.0, 2.0], &[1.0, 2.0, 3.0]), Some(0.0));
         assert_eq!(explained_variance(&[1.0, 2.0], &[0.5, 0.5]), None);
+    }
+
+    #[test]
+    fn correlation_by_hand() {
+        // deviations −1, 0, 1 and −1, 1, 0: ½
+        assert!((correlation(&[1.0, 2.0, 3.0], &[0.0, 2.0, 1.0]).unwrap() - 0.5).abs() < 1e-12);
+        assert!((correlation(&[1.0, 2.0], &[-3.0, -5.0]).unwrap() + 1.0).abs() < 1e-12);
+        assert_eq!(correlation(&[1.0, 1.0], &[0.0, 2.0]), None);
+        assert_eq!(correlation::<f64>(&[], &[]), None);
     }
 }

@@ -6,12 +6,18 @@
 mod calibration;
 mod checklist;
 mod generative;
+mod implicit;
 mod info_gain;
 mod lesson;
 mod monte_carlo;
 mod oracle;
+mod pair;
+mod process_model;
+mod process_rules;
+mod q_model;
 mod reference;
 mod scored;
+mod spa_progress;
 mod states;
 mod tabular;
 mod targets;
@@ -19,6 +25,7 @@ mod targets;
 mod testing;
 #[cfg(test)]
 mod truth;
+mod turn_head;
 mod value_head;
 
 use ascribe_core::environment::Capabilities;
@@ -29,14 +36,26 @@ pub use checklist::{Checklist, Pays};
 pub use generative::{
     Condense, Generative, Happened, Missing, Mode, Rules, Teach, Unread, Values, condensed, mean_of_read, read,
 };
+pub use implicit::Implicit;
 pub use info_gain::InfoGain;
 pub use monte_carlo::MonteCarlo;
 pub use oracle::Oracle;
+pub use pair::Pair;
+pub use process_model::ProcessModel;
+pub use process_rules::ProcessRules;
+pub use q_model::QModel;
 pub use reference::Reference;
+pub use spa_progress::SpaProgress;
 pub use tabular::Tabular;
 pub use targets::Target;
 pub use value_head::ValueHead;
 
+/// The column of rewards per turn that say how good a step is.
+const PROCESS_REWARD: &str = "process_reward";
+
+fn one() -> ascribe_core::range::NonNegative {
+    ascribe_core::range::NonNegative::try_from(1.0).expect("in range")
+}
 fn actor() -> String {
     "actor".into()
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ascribe_core::batch::NonFinite;
+use ascribe_core::critic::Lesson;
 use ascribe_core::ledger::Ledger;
 use ascribe_core::log::GroupLog;
 use ascribe_core::play::Keep;
@@ -81,6 +82,35 @@ impl World {
     pub fn critic(&self, name: &str, plugin_name: &str, body: &str) -> Box<dyn Critic> {
         let config: Slot<dyn CriticConfig> = plugin(plugin_name, body);
         self.with_context(|context| config.build(name, context)).expect("built")
+    }
+
+    /// A critic from its table, with the heads that it wants.
+    pub fn critic_with_heads(&mut self, name: &str, plugin_name: &str, body: &str) -> NamedCritic {
+        let critic = self.critic(name, plugin_name, body);
+        for (node, spec) in critic.heads() {
+            self.nodes.get_mut(&node).expect("the node").add_head(spec).expect("a new head");
+        }
+        NamedCritic { name: name.into(), critic }
+    }
+
+    /// What a critic wants trained, with credit that is 0 everywhere.
+    pub fn lessons(&mut self, critic: &mut NamedCritic, batch: &Batch) -> Vec<Lesson> {
+        let credit: Vec<Credit> = batch.groups().map(|group| Credit::per_turn(vec![0.0; group.n_turns()])).collect();
+        self.act(|acting| critic.critic.learn(batch, &credit, acting)).expect("lessons")
+    }
+
+    /// One step of Adam on each node that a critic has lessons for.
+    pub fn learn(&mut self, critic: &mut NamedCritic, batch: &Batch, learning_rate: f64) {
+        for lesson in self.lessons(critic, batch) {
+            let picked: Vec<u32> = (0..lesson.rows.len() as u32).collect();
+            let totals = lesson.rows.totals(&picked);
+            let part =
+                Part { rows: lesson.rows.clone(), picked: &picked, totals, objective: &*lesson.objective, scale: lesson.scale };
+            let node = self.nodes.get_mut(&lesson.node).expect("the node");
+            node.forward_backward(&[part], usize::MAX, &self.now).expect("a gradient");
+            let step = OptimStep { learning_rate, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.0, clip_norm: None };
+            node.optim_step(&step).expect("a step");
+        }
     }
 
     /// What an acting stage sees, without critics.

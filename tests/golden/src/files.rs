@@ -44,7 +44,7 @@ pub const FILES: &[(&str, Entry)] = &[
     ("rloo_vectorized_verl", Read(F32, readers::outcomes::rloo_vectorized)),
     ("rloo_verl", Read(F32, readers::outcomes::rloo)),
     ("seed004_worked", Read(F64, readers::worked::seed004)),
-    ("spa_progress_estimator", Pending("the critic `spa-progress`")),
+    ("spa_progress_estimator", Read(F32, readers::progress::spa_progress_estimator)),
     ("spa_rl_data_org", Read(F64, readers::turn_rewards::spa_rl_data)),
     ("spa_rl_ppo", Read(F32, readers::turn_rewards::spa_rl_ppo)),
     ("tempo_actor_signals", Read(F64, readers::tempo::actor)),

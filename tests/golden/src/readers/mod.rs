@@ -3,6 +3,7 @@
 pub mod anchors;
 pub mod libraries;
 pub mod outcomes;
+pub mod progress;
 pub mod rederived;
 pub mod returns;
 pub mod tempo;

@@ -214,7 +214,7 @@ pub fn spa_rl_ppo(case: Case<'_>) -> Value {
 }
 
 /// Last columns of the runs of the mask.
-fn ends(mask: &[f64]) -> Vec<usize> {
+pub fn ends(mask: &[f64]) -> Vec<usize> {
     (0..mask.len()).filter(|c| mask[*c] == 1.0 && mask.get(c + 1) != Some(&1.0)).collect()
 }
 
