@@ -104,6 +104,9 @@ struct Judged {
     columns: Vec<(String, Signal)>,
 }
 
+/// Rows of a node, what to descend on them, and the factor on it.
+type Ask<'a> = (Arc<RowSet>, &'a dyn Objective, f64);
+
 /// What a session showed, by name and as bytes.
 type Seen = Vec<(String, Vec<u8>)>;
 
@@ -313,7 +316,7 @@ impl<'a> Subject<'a> {
 
     /// Has the acting node and the nodes of lessons take a step each, as the loop does.
     fn train(&self, world: &mut World<'_>, batch: &Batch, credit: &[Credit], lessons: &[Lesson]) -> Result<(), Finding> {
-        let mut asks: BTreeMap<&str, Vec<(Arc<RowSet>, &dyn Objective, f64)>> = BTreeMap::new();
+        let mut asks: BTreeMap<&str, Vec<Ask<'_>>> = BTreeMap::new();
         let mut credit = credit.to_vec();
         for lesson in lessons.iter().filter(|lesson| lesson.node == self.agent) {
             if let LessonRows::Acted(targets) = &lesson.rows {

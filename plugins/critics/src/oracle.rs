@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn values_satisfy_the_bellman_equation_along_paths() {
         // Deterministic transitions: Q(s, a) = r + V(s') holds on every turn, and an advantage is a TD error.
-        let batch = judged(("token-tree", "tasks = 3\ndepth = 3\nbranches = 3\nrewards = \"dense\""), "");
+        let batch = judged(("token-tree", "tasks = 3\ndepth = 3\nbranches = 3\nrewards = \"dense\"\nstates = \"prefixes\""), "");
         let mut turns = 0;
         for group in batch.groups() {
             let value = group.state_signal("value");

@@ -195,8 +195,11 @@ impl<'a> World<'a> {
 
     /// The weights of every node.
     pub fn weights(&self) -> Result<Vec<(String, Vec<u8>)>, Finding> {
-        let save = |(name, node): (&String, &Box<dyn Policy>)| Ok((name.clone(), node.save().map_err(|e| e.to_string())?));
-        self.nodes.iter().map(save).collect()
+        let mut all = Vec::new();
+        for (name, node) in &self.nodes {
+            all.push((name.clone(), node.save().map_err(|e| e.to_string())?));
+        }
+        Ok(all)
     }
 }
 
