@@ -207,7 +207,7 @@ impl Critic for Live {
         let mut value = Column::absent(batch.scope_len(Scope::State));
         for group in batch.groups() {
             let first = group.rows().start + group.index();
-            if fault == Fault::ReadsFailedPaths && group.about().aside_rows.range().len() > 0 {
+            if fault == Fault::ReadsFailedPaths && !group.about().aside_rows.is_empty() {
                 value = Column::full(vec![
                     f32::from(u8::from(group.trajectories().nth(3).unwrap().leaf().end.success()));
                     value.len()
