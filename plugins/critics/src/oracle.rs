@@ -301,10 +301,10 @@ mod tests {
         for group in batch.groups() {
             let value = group.state_signal("value");
             let advantage: Vec<_> = group.turn_signal("advantage_true").collect();
-            for t in 0..group.n_turns() {
+            for (t, advantage) in advantage.into_iter().enumerate() {
                 let follows = if group.end(t).is_some() { 0.0 } else { value.after(t) };
                 let td = f64::from(group.rewards()[t]) + follows - value.before(t);
-                assert!((td - f64::from(advantage[t].unwrap())).abs() < 1e-6, "{td} {:?}", advantage[t]);
+                assert!((td - f64::from(advantage.unwrap())).abs() < 1e-6, "{td} {:?}", advantage);
                 turns += 1;
             }
         }
