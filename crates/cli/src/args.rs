@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Plugins(PluginsArgs),
     /// Explain a plugin, a metric, an alarm, or a key of an experiment
     Explain(ExplainArgs),
-    /// Hold estimators, transforms and environments to what they must keep and to what they claim
+    /// Hold estimators, transforms, environments and critics to what they must keep and to what they claim
     Verify(VerifyArgs),
     /// Begin a plugin of your own: a file that compiles, is tested and verified, to be filled in
     New(NewArgs),
@@ -161,6 +161,8 @@ pub(crate) enum Verifiable {
     /// What the agent acts in
     #[value(name = "env", alias = "environment")]
     Environment,
+    /// What judges states, turns and tokens
+    Critic,
 }
 
 /// `new`

@@ -1,12 +1,17 @@
-//! `verify`: whether estimators, transforms and environments keep what they must, and what they claim.
+//! `verify`: whether estimators, transforms, environments and critics keep what they must, and what they claim.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use ascribe_config::{from_example, plugin_keys};
-use ascribe_conformance::{Check, Finding, Outcome, Report, runs};
+use ascribe_conformance::{Among, Check, Finding, Outcome, Report, lacks, runs};
 use ascribe_core::registry::{Kind, Plugin, plugin, plugins};
-use ascribe_core::{AdvantageEstimator, BuildContext, BuildError, CreditTransform, Seeds, Slot, TaskSetConfig};
+use ascribe_core::{
+    AdvantageEstimator, BuildContext, BuildError, CreditTransform, CriticConfig, Need, Objective, PolicyConfig, Seeds, Slot,
+    TaskSet, TaskSetConfig,
+};
+
+use serde::de::DeserializeOwned;
 
 use crate::args::{Verifiable, VerifyArgs};
 use crate::explain::near;
@@ -19,6 +24,7 @@ pub(crate) fn command(args: &VerifyArgs) -> ExitCode {
         Verifiable::Estimator => Kind::Estimator,
         Verifiable::Transform => Kind::Transform,
         Verifiable::Environment => Kind::Environment,
+        Verifiable::Critic => Kind::Critic,
     };
     let Some(name) = &args.name else { return all(args.kind, kind) };
     match plugin(kind, name) {
@@ -131,21 +137,59 @@ fn verified(kind: Verifiable, row: &Plugin, settings: &[String]) -> Result<Verdi
         }
         Verifiable::Environment => {
             let config: Slot<dyn TaskSetConfig> = from_example(row, settings)?;
-            let context = BuildContext {
-                seeds: Seeds(0),
-                device: "cpu",
-                threads: 1,
-                environment: None,
-                nodes: BTreeSet::new(),
-                base: ".".into(),
-            };
-            Ok(silently(|| match config.build(&context) {
+            Ok(silently(|| match config.build(&context()) {
                 Ok(tasks) => Verdict::Checked(ascribe_conformance::environment(&*tasks)),
                 Err(BuildError::Data(why)) => Verdict::Absent(why),
                 Err(e) => does_not_run(row, settings, e.to_string()),
             }))
         }
+        Verifiable::Critic => {
+            let config: Slot<dyn CriticConfig> = from_example(row, settings)?;
+            let policy: Slot<dyn PolicyConfig> = own_example(Kind::Policy, "tabular")?;
+            let objective: Slot<dyn Objective> = own_example(Kind::Objective, "nll")?;
+            Ok(silently(|| match fitting(&config.needs()) {
+                Ok(tasks) => {
+                    let among = Among { tasks: &*tasks, policy: &*policy, objective: &*objective };
+                    Verdict::Checked(ascribe_conformance::critic(&*config, among))
+                }
+                Err(why) => Verdict::Absent(why),
+            }))
+        }
     }
+}
+
+fn context() -> BuildContext<'static> {
+    BuildContext { seeds: Seeds(0), device: "cpu", threads: 1, environment: None, nodes: BTreeSet::new(), base: ".".into() }
+}
+
+/// A plugin of this binary as in its example.
+fn own_example<T: DeserializeOwned>(kind: Kind, name: &str) -> Result<T, ascribe_config::Report> {
+    from_example(plugin(kind, name).expect("this binary links it"), &[])
+}
+
+/// The environment that a critic is checked in: the first of those below, then of all others, whose examples give what it
+/// needs. Their state keys are exact, so that a policy of tables can act in them.
+fn fitting(needs: &[Need]) -> Result<Box<dyn TaskSet>, String> {
+    const FIRST: [&str; 3] = ["bugfix", "repair-mdp", "token-tree"];
+    let mut rows = plugins(Kind::Environment);
+    rows.sort_by_key(|row| FIRST.iter().position(|name| *name == row.name).unwrap_or(FIRST.len()));
+    let mut lacked = None;
+    for row in rows {
+        let Ok(config) = from_example::<Slot<dyn TaskSetConfig>>(row, &[]) else { continue };
+        let provided = config.provides();
+        if !provided.contains(&Need::ExactStateKey) {
+            continue;
+        }
+        if let Some(need) = lacks(needs, &provided) {
+            lacked.get_or_insert_with(|| format!("it needs {need}"));
+            continue;
+        }
+        // Its data may be elsewhere.
+        if let Ok(tasks) = config.build(&context()) {
+            return Ok(tasks);
+        }
+    }
+    Err(format!("no environment whose data are here gives all that it needs; in `bugfix`, {}", lacked.unwrap_or_default()))
 }
 
 /// An example may name what is not there, a program for one. What the user says, or nobody can say, is held against the plugin.
@@ -180,7 +224,7 @@ fn page(row: &Plugin, report: &Report) -> String {
     // What a check is asked of.
     let cases = match row.kind {
         Kind::Transform => "batches",
-        Kind::Environment => "cases",
+        Kind::Environment | Kind::Critic => "cases",
         _ => "groups",
     };
     let checks = table(&["check", "result", cases, "why"], lines.collect());

@@ -161,7 +161,7 @@ fn plugins_are_verified() {
     for part in ["estimator `grpo`", "check", "groups", "holds", "not claimed", "it keeps what it must and what it claims"] {
         assert!(out.contains(part), "{part:?} in\n{out}");
     }
-    for kind in ["estimator", "transform", "env"] {
+    for kind in ["estimator", "transform", "env", "critic"] {
         let (code, out, err) = seen(GOOD, &["verify", kind]);
         assert_eq!((code, err.as_str()), (0, ""), "{out}");
         assert!(out.contains("nothing is broken"), "{out}");
@@ -213,7 +213,8 @@ fn what_cannot_be_verified_is_said() {
             &["verify", "env", "alfworld", "games={folder=\"no-games\"}"],
             &["environment `alfworld` was not checked", "there are none in `./no-games`"],
         ),
-        (&["verify", "objective"], &["estimator, transform, env"]),
+        (&["verify", "critic", "orcale"], &["there is no critic `orcale`", "did you mean `oracle`?"]),
+        (&["verify", "objective"], &["estimator, transform, env, critic"]),
     ] {
         let (code, out, err) = seen(GOOD, words);
         assert_eq!((code, out.as_str()), (2, ""), "{words:?}");

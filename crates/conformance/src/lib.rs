@@ -1,10 +1,11 @@
-//! What every estimator, transform and environment must keep, and what it claims beyond: each check is a row of a report.
+//! What every estimator, transform, environment and critic must keep, and what it claims beyond: each check is a row of a report.
 //!
 //! The checks know nothing of a plugin but its trait. For estimators and transforms groups are made up, with every column that
-//! they say they need; environments are walked at random.
+//! they say they need; environments are walked at random; critics judge episodes that are played.
 
 #![forbid(unsafe_code)]
 
+mod critic;
 mod environment;
 mod estimator;
 mod finding;
@@ -12,6 +13,7 @@ mod groups;
 mod live;
 mod transform;
 
+pub use critic::{Among, critic, lacks};
 pub use environment::environment;
 pub use estimator::{estimator, runs};
 pub use finding::{Difference, Finding, Place, Said};

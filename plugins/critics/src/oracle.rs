@@ -8,14 +8,16 @@
 //! Reductions: with `of = "zero"` an estimator that bootstraps has no critic; with `of = "policy"` one-step TD errors are advantages in
 //! the mean.
 //! Edge cases: a turn whose action is none of the state's listed actions has no exact advantage; after a turn that was not tried
-//! stands the value that is expected there; a state of a task without
+//! stands the value that is expected there; the start of a group of which every path failed is worth 0; a state of a task without
 //! tables has no value, and the environment is refused before the run. A policy that reads more than the state (a sequence
 //! model) has no table: where its recorded log-probabilities differ from the table's the run stops and says so.
+//! Cost: with `of = "policy"` one scoring pass over every listed action of every task in the batch, counted as the critic's tokens.
 
 use std::collections::BTreeMap;
 
 use ascribe_core::batch::NonFinite;
 use ascribe_core::environment::{Oracle as Tables, Place, TaskId};
+use ascribe_core::ledger::Ledger;
 use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
 use ascribe_core::mdp::{ActionTable, Solution, solve};
 use ascribe_core::objective::DiffColumn;
@@ -29,6 +31,7 @@ use ascribe_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::scored;
 use crate::states::{self, VALUE};
 
 /// Whose values.
@@ -110,7 +113,7 @@ impl Critic for Exact {
                 PolicyError::Unsupported(format!("task `{}` has no tables from which exact values could follow", group.task_name))
             })?;
             let policy = match self.config.of {
-                Of::Policy => probabilities(tables, policy, &stop, temperature)?,
+                Of::Policy => probabilities(tables, policy, &stop, temperature, acting.ledger)?,
                 Of::Uniform | Of::Zero => tables.policy(&|key, _| {
                     let n = tables.place(key).map_or(1, |place| tables.actions(place.state).len());
                     1.0 / n as f64
@@ -123,7 +126,12 @@ impl Critic for Exact {
             same_policy(batch, &solved)?;
         }
         let value = states::column(batch, |group, after| {
-            let key = states::key(group, after)?;
+            let key = match (states::key(group, after), after) {
+                (Some(key), _) => key,
+                // Every path of the group failed: nobody has been there.
+                (None, None) => return Some(0.0),
+                (None, Some(_)) => return None,
+            };
             let solved = &solved[&group.about().task];
             if self.config.of == Of::Zero {
                 return Some(0.0);
@@ -208,6 +216,7 @@ pub(crate) fn probabilities(
     policy: &mut dyn Policy,
     stop: &str,
     temperature: f32,
+    ledger: &mut Ledger,
 ) -> Result<ActionTable, PolicyError> {
     let tokenizer = policy.tokenizer();
     let unknown = |what: &str| PolicyError::Unsupported(format!("the policy's tokenizer does not know `{what}`"));
@@ -249,6 +258,7 @@ pub(crate) fn probabilities(
     let rows = RowSet::from_credit(&batch, &credit, None);
     let request = ScoreRequest { columns: vec![DiffColumn::Logprob], ..ScoreRequest::default() };
     let logprob = policy.score(&rows, &request)?.columns.pop().unwrap_or_default();
+    ledger.critic_tokens += scored::n_tokens(&rows);
     for row in &rows.rows {
         let Place { turn, state } = places[row.group as usize];
         let sum: f64 = logprob[row.trained.clone()].iter().map(|x| f64::from(*x)).sum();
@@ -277,6 +287,27 @@ mod tests {
         let mut critic = NamedCritic { name: "exact".into(), critic: world.critic("exact", "oracle", body) };
         world.judge(&mut critic, &mut batch).unwrap();
         batch
+    }
+
+    #[test]
+    fn what_nobody_met_is_worth_nothing_and_no_gap() {
+        let mut world = World::new(("repair-mdp", ""), &["actor"], Vec::new());
+        let mut groups = world.groups("independent", "groups = 2\ngroup_size = 2\ndecode = \"admissible\"");
+        groups[0].leaves.iter_mut().for_each(|leaf| leaf.end = End::Failed("made to fail".into()));
+        let other = TurnLog { parent: None, state_after: Vec::new(), ..groups[1].turns[0].clone() };
+        let last = groups[1].turns.len();
+        groups[1].leaves.push(LeafLog { turn: Some(last), end: End::Untried, seed: 0 });
+        groups[1].turns.push(other);
+        let mut batch = Batch::from_groups(groups, NonFinite::Refuse).unwrap();
+        let mut critic = NamedCritic { name: "exact".into(), critic: world.critic("exact", "oracle", "") };
+        world.judge(&mut critic, &mut batch).unwrap();
+        assert_eq!(batch.group(0).state_signal("value").start(), 0.0);
+        let group = batch.group(1);
+        let value = group.state_signal("value");
+        assert!(value.start() > 0.0);
+        assert_eq!(value.after(group.n_turns() - 1), 0.0);
+        assert!(group.turn_signal("advantage_true").all(|advantage| advantage.is_some()), "what was not tried has one too");
+        assert!(world.ledger.critic_tokens > 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use ascribe_core::environment::{Place, TRAIN, TaskId};
+use ascribe_core::ledger::Ledger;
 use ascribe_core::mdp::{ActionTable, Solution, over_turns, solve};
 use ascribe_core::{AdvantageEstimator, Batch, NamedCritic, Oracle, Slot};
 use ascribe_math::{Deviation, moments};
@@ -100,7 +101,14 @@ fn lambda_trades_a_critics_error_for_the_variance_of_returns() {
     // The process outlives the world that plays on it.
     let tasks = World::new(("repair-mdp", "step_cost = 0.05"), &[], Vec::new()).tasks;
     let tables = tasks.oracle(&TaskId { split: TRAIN.into(), index: 0 }).unwrap();
-    let policy = probabilities(tables, &mut **world.nodes.get_mut("actor").unwrap(), &tasks.capabilities().stop, 1.0).unwrap();
+    let policy = probabilities(
+        tables,
+        &mut **world.nodes.get_mut("actor").unwrap(),
+        &tasks.capabilities().stop,
+        1.0,
+        &mut Ledger::default(),
+    )
+    .unwrap();
     let truth = Truth { exact: solve(tables.process(), &policy), policy, tables };
     let chances = truth.policy[0][0].iter();
     assert!(chances.clone().any(|p| (p - 0.25).abs() > 0.1), "the acting policy is the uniform one: {:?}", truth.policy[0][0]);

@@ -1,7 +1,9 @@
 //! Rewards per turn: IGPO and SPA-RL, in the layouts of their authors.
 
 use ascribe_core::log::TurnLog;
-use ascribe_core::{AdvantageEstimator, Column, Now, Scope, Signal};
+use ascribe_core::range::{Count, Finite};
+use ascribe_core::schedule::Ramp;
+use ascribe_core::{AdvantageEstimator, Column, Now, Schedule, Scope, Signal};
 use ascribe_estimators::{Earned, Igpo, SpaRl};
 use ascribe_math::{AnswerScale, Deviation, answer_value, centre_columns, leave_one_out, moments, resetting_returns, returns};
 use serde_json::{Value, json};
@@ -218,8 +220,23 @@ pub fn ends(mask: &[f64]) -> Vec<usize> {
     (0..mask.len()).filter(|c| mask[*c] == 1.0 && mask.get(c + 1) != Some(&1.0)).collect()
 }
 
-/// Values of the states that the policy is asked in, and their differences, as the critic `info-gain` takes them.
+/// Values of the states that the policy is asked in, and their differences, as the critic `info-gain` takes them; and the
+/// curriculum's weights, which are schedules of the estimator `igpo`.
 pub fn igpo_info_gain(case: Case<'_>) -> Value {
+    if case.params.get("f1_init").is_some() {
+        let ramp = |from: &str, to: &str| Ramp {
+            from: Finite::try_from(number(case.params, from)).expect("finite"),
+            to: Finite::try_from(number(case.params, to)).expect("finite"),
+            updates: Count(number(case.inputs, "total_steps") as u64),
+            after: Count(0),
+        };
+        let (outcome, gain) = (ramp("f1_init", "f1_final"), ramp("ig_init", "ig_final"));
+        let at = |schedule: &Ramp| -> Vec<f64> {
+            let steps = vector(&case.inputs["global_step"]);
+            steps.iter().map(|s| schedule.at(&Now { phase_update: *s as u32, ..Now::default() }, &mut Vec::new())).collect()
+        };
+        return json!({ "f1_weight": at(&outcome), "ig_weight": at(&gain) });
+    }
     let scale = match case.params["info_gain_type"].as_str().expect("a difference") {
         "prob_diff" => AnswerScale::Probability,
         "log_prob_diff" => AnswerScale::LogProbability,
