@@ -60,6 +60,7 @@ pub fn lacks<'a>(needs: &'a [Need], provided: &[Need]) -> Option<&'a Need> {
         | Need::GroundTruth
         | Need::Oracle => true,
         Need::Signal(..)
+        | Need::SomeStates(_)
         | Need::GroupOfAtLeast(_)
         | Need::Chains
         | Need::BehaviorLogprob

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use ascribe_core::credit::Bundle;
-use ascribe_core::critic::Lesson;
+use ascribe_core::critic::{Lesson, LessonRows};
 use ascribe_core::objective::DiffColumn;
 use ascribe_core::policy::{PolicyError, ScoreRequest};
 use ascribe_core::range::{NonNegative, Positive};
@@ -217,7 +217,7 @@ impl Critic for Live {
         }
         Ok(vec![Lesson {
             node: self.config.node.clone(),
-            rows: Arc::new(rows),
+            rows: LessonRows::Own(Arc::new(rows)),
             objective: self.objective.clone(),
             scale: *self.config.loss_weight,
         }])
@@ -304,7 +304,7 @@ mod tests {
         // β (log π − log π_ref)
         let want = 0.05 * (f64::from(batch.sampled.logprob.get(first.start).unwrap()) + 0.25);
         assert!((f64::from(column.get(first.start).unwrap()) - want).abs() < 1e-6);
-        let n: usize = world.lessons(&mut critic, &batch).iter().map(|lesson| lesson.rows.len()).sum();
+        let n: usize = world.lessons(&mut critic, &batch).iter().map(|lesson| lesson.rows.own().unwrap().len()).sum();
         assert_eq!(n, usize::from(batch.group(0).trajectories().next().unwrap().turns().len() == 1));
     }
 }

@@ -266,8 +266,8 @@ mod tests {
         let mut critic = world.critic_with_heads("prm", "process-model", &format!("labels = {labels}"));
         let lesson = world.lessons(&mut critic, &batch()).remove(0);
         let mut targets = vec![None; 4];
-        for (i, turn) in lesson.rows.turns.iter().enumerate() {
-            targets[turn.turn as usize] = lesson.rows.columns["target/prm"].get(i);
+        for (i, turn) in lesson.rows.own().unwrap().turns.iter().enumerate() {
+            targets[turn.turn as usize] = lesson.rows.own().unwrap().columns["target/prm"].get(i);
         }
         targets
     }

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ascribe_core::critic::Lesson;
+use ascribe_core::critic::{Lesson, LessonRows};
 use ascribe_core::log::Validity;
 use ascribe_core::policy::{HeadSpec, PolicyError};
 use ascribe_core::range::NonNegative;
@@ -164,7 +164,7 @@ impl Critic for Live {
         self.head.set_targets(&mut rows, |i| Some(of_token[i]));
         Ok(vec![Lesson {
             node: self.head.node.clone(),
-            rows: Arc::new(rows),
+            rows: LessonRows::Own(Arc::new(rows)),
             objective: self.objective.clone(),
             scale: *self.config.loss_weight,
         }])
@@ -259,13 +259,19 @@ mod tests {
         assert_eq!(batch.signals[CONTRIBUTION].column.all().unwrap(), [0.0; 4]);
         assert_eq!(batch.signals[GROUNDING].column.all().unwrap(), [1.0, 0.0, 1.0, 1.0]);
         let lesson = world.lessons(&mut critic, &batch).remove(0);
-        let turns: Vec<Vec<u32>> =
-            lesson.rows.rows.iter().map(|row| lesson.rows.turns[row.turns.clone()].iter().map(|t| t.turn).collect()).collect();
+        let turns: Vec<Vec<u32>> = lesson
+            .rows
+            .own()
+            .unwrap()
+            .rows
+            .iter()
+            .map(|row| lesson.rows.own().unwrap().turns[row.turns.clone()].iter().map(|t| t.turn).collect())
+            .collect();
         assert_eq!(turns, [[0, 1], [0, 2]]);
-        assert_eq!(lesson.rows.columns["target/progress"].all().unwrap(), [0.75, 0.75, 0.5, 0.5]);
+        assert_eq!(lesson.rows.own().unwrap().columns["target/progress"].all().unwrap(), [0.75, 0.75, 0.5, 0.5]);
         // What follows each action: the next word that was read, and at the end the action's last token once more.
-        assert_eq!(lesson.rows.tokens_of(0), [1, 3, 2, 1, 4, 2, 2]);
-        assert_eq!(lesson.rows.at, [3, 6, 3, 6]);
+        assert_eq!(lesson.rows.own().unwrap().tokens_of(0), [1, 3, 2, 1, 4, 2, 2]);
+        assert_eq!(lesson.rows.own().unwrap().at, [3, 6, 3, 6]);
     }
 
     #[test]
@@ -275,7 +281,7 @@ mod tests {
         let batch = forest(&turns, &[(1, WON)]);
         let targets = |world: &mut World, critic: &mut NamedCritic| {
             let lesson = world.lessons(critic, &batch).remove(0);
-            lesson.rows.columns["target/progress"].all().unwrap().to_vec()
+            lesson.rows.own().unwrap().columns["target/progress"].all().unwrap().to_vec()
         };
         assert_eq!(targets(&mut world, &mut critic), [1.0, 1.0]);
         for _ in 0..200 {

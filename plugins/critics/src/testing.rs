@@ -102,10 +102,15 @@ impl World {
     /// One step of Adam on each node that a critic has lessons for.
     pub fn learn(&mut self, critic: &mut NamedCritic, batch: &Batch, learning_rate: f64) {
         for lesson in self.lessons(critic, batch) {
-            let picked: Vec<u32> = (0..lesson.rows.len() as u32).collect();
-            let totals = lesson.rows.totals(&picked);
-            let part =
-                Part { rows: lesson.rows.clone(), picked: &picked, totals, objective: &*lesson.objective, scale: lesson.scale };
+            let picked: Vec<u32> = (0..lesson.rows.own().unwrap().len() as u32).collect();
+            let totals = lesson.rows.own().unwrap().totals(&picked);
+            let part = Part {
+                rows: lesson.rows.own().unwrap().clone(),
+                picked: &picked,
+                totals,
+                objective: &*lesson.objective,
+                scale: lesson.scale,
+            };
             let node = self.nodes.get_mut(&lesson.node).expect("the node");
             node.forward_backward(&[part], usize::MAX, &self.now).expect("a gradient");
             let step = OptimStep { learning_rate, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.0, clip_norm: None };

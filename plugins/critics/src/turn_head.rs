@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use ascribe_core::critic::Lesson;
+use ascribe_core::critic::{Lesson, LessonRows};
 use ascribe_core::log::Context;
 use ascribe_core::objective::DiffColumn;
 use ascribe_core::policy::{HeadSpec, PolicyError, ScoreRequest};
@@ -131,7 +131,7 @@ impl TurnHead {
         }
         let of_token: Vec<Option<f32>> = rows.turns.iter().map(|turn| labels[turn.turn as usize].map(|y| y as f32)).collect();
         self.set_targets(&mut rows, |i| of_token[i]);
-        Ok(vec![Lesson { node: self.node.clone(), rows: Arc::new(rows), objective: objective.clone(), scale }])
+        Ok(vec![Lesson { node: self.node.clone(), rows: LessonRows::Own(Arc::new(rows)), objective: objective.clone(), scale }])
     }
 
     /// What the head says after each turn of the batch that its agent made; other turns have no number. The tokens fed are
