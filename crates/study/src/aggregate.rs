@@ -11,8 +11,8 @@ pub enum Metric {
     Mean,
     /// Median over tasks of the mean over runs. Half of the tasks may be 0 without a trace in it; with one task it is the mean.
     Median,
-    /// Interquartile mean: of all scores together, the mean of the middle half. A quarter of the scores, rounded down, is left out
-    /// at either end (`scipy.stats.trim_mean`).
+    /// Interquartile mean: of all scores together, the mean of the middle half. A quarter of the scores, rounded down, is left
+    /// out at either end (`scipy.stats.trim_mean`).
     Iqm,
     /// How far scores fall short of `target` on average; what lies beyond it does not make up for it. Lower is better.
     OptimalityGap {

@@ -2,7 +2,8 @@
 //!
 //! Efron 1979; stratified by task as in Agarwal et al. 2021, arXiv 2108.13264, §4.1, where tasks had runs of their own
 //! ([`Training`]). The interval is that of percentiles. With few runs it is too narrow, because no draw is wider than the runs
-//! themselves: at a nominal 95 %, the mean of 10 normal runs is covered in about 90 % of cases, that of 5 in 83 %, that of 3 in 70 %.
+//! themselves: at a nominal 95 %, it covers the mean of 20 normal runs in 92 % of cases, of 10 in 90 %, of 5 in 84 %, of 3 in
+//! 75 %.
 
 use ascribe_core::seed::{Draw, Seeds};
 use rayon::prelude::*;
@@ -232,15 +233,14 @@ mod tests {
 
     #[test]
     fn ten_seeds_cover_about_as_often_as_they_should() {
-        // 400 cases: standard error 1.5 % at 90 %. Percentiles of 10 normal runs cover 90 %, of 3 runs 70 %; many independent
-        // scores come near the nominal 95 %.
+        // 400 cases: standard error 1.5 % at 90 %, 2.2 % at 75 %. Of 3 runs the interval goes from the least to the greatest, and
+        // misses a median where all lie on one side of it: in two of eight cases.
         let ten = coverage(10, 1, 1.0, Training::PerTask);
         let many = coverage(10, 8, 1.0, Training::PerTask);
         let three = coverage(3, 1, 1.0, Training::PerTask);
-        println!("covered: 10 runs {ten}, 10 runs of 8 tasks {many}, 3 runs {three}");
         assert!((0.85..=0.97).contains(&ten), "{ten}");
         assert!((0.85..=0.97).contains(&many), "{many}");
-        assert!(three < 0.85, "{three}: advice against three seeds would be wrong");
+        assert!((0.66..=0.84).contains(&three), "{three}");
     }
 
     #[test]
@@ -248,15 +248,28 @@ mod tests {
         // Scores of a run share its luck. Drawn task by task, luck is averaged away: the interval is about √8 too narrow.
         let whole = coverage(10, 8, 0.1, Training::ForAllTasks);
         let apart = coverage(10, 8, 0.1, Training::PerTask);
-        println!("covered: drawn whole {whole}, drawn by task {apart}");
         assert!((0.85..=0.97).contains(&whole), "{whole}");
         assert!(apart < 0.6, "{apart}");
     }
 
     #[test]
+    fn three_seeds_of_many_tasks_stay_three_seeds() {
+        // runs of mean 0.2, 0.5, 0.8, each measured on 134 tasks around it
+        let rows = [0.2, 0.5, 0.8].map(|luck| (0..134).map(|t| luck + 0.001 * f64::from(t % 2)).collect::<Vec<f64>>());
+        let scores = Scores::of_rows(&rows);
+        let width = |training| {
+            let i = interval(&Bootstrap::of_curves(Seeds(7)), training, &scores, Metric::Mean).unwrap();
+            i.high - i.low
+        };
+        assert!((width(Training::ForAllTasks) - 0.6).abs() < 1e-9);
+        // as 134 times as many runs, √134 = 11.6 times as narrow: 2·1.96·0.245/√402 = 0.048
+        assert!((width(Training::PerTask) - 0.048).abs() < 0.01);
+    }
+
+    #[test]
     fn the_spread_of_drawn_means_is_the_standard_error() {
-        // Var of a drawn mean is the population variance over n. With p = ¼ of 1s and n = 16: deviation √(3/16/16) = 0.1083, and the
-        // normal interval ±1.96 of it. Ends lie on multiples of 1/16: the tolerance is one.
+        // Var of a drawn mean is the population variance over n. With p = ¼ of 1s and n = 16: deviation √(3/16/16) = 0.1083, and
+        // the normal interval ±1.96 of it. Ends lie on multiples of 1/16: the tolerance is one.
         let runs: Vec<[f64; 1]> = (0..16).map(|i| [f64::from(u8::from(i < 4))]).collect();
         let bootstrap = Bootstrap::of_tables(Seeds(1));
         let got = interval(&bootstrap, Training::ForAllTasks, &Scores::of_rows(&runs), Metric::Mean).unwrap();

@@ -117,6 +117,7 @@ impl fmt::Display for Reason {
             Reason::TooFewSeeds { pairs } => {
                 write!(f, "{pairs} pairs of runs with the same seed, where {} are needed", Replication::LEAST)
             }
+            Reason::IntervalHoldsZero(Interval { low: 0.0, high: 0.0 }) => f.write_str("both scored the same with every seed"),
             Reason::IntervalHoldsZero(Interval { low, high }) => {
                 write!(f, "the difference may be anything from {low:.3} to {high:.3}")
             }
@@ -142,7 +143,8 @@ pub struct Comparison {
     pub seeds: Vec<u64>,
     /// Seeds that finished in one of the two only, ascending. They are in no paired number.
     pub unpaired: Vec<u64>,
-    /// Mean over seeds of the arm's score minus the baseline's, each the mean over tasks, with its t interval; `None` without pairs.
+    /// Mean over seeds of the arm's score minus the baseline's, each the mean over tasks, with its t interval; `None` without
+    /// pairs.
     pub difference: Option<Estimate>,
     /// Sample standard deviation of the differences by seed; `None` below two pairs.
     pub spread: Option<f64>,
@@ -152,17 +154,17 @@ pub struct Comparison {
     pub corrected: Option<f64>,
     /// The smallest difference that a test of these pairs finds with the stated power, from the spread observed.
     pub smallest_detectable: Option<f64>,
-    /// [`probability_of_improvement`](crate::probability_of_improvement) over the baseline, from all runs that finished; `None` if an
-    /// arm has none.
+    /// [`probability_of_improvement`](crate::probability_of_improvement) over the baseline, from all runs that finished; `None`
+    /// if an arm has none.
     pub improvement: Option<Estimate>,
     /// What it comes to.
     pub verdict: Verdict,
 }
 
-/// Every other arm against the baseline, paired by seed, in the table's order.
+/// Every other arm against the baseline, paired by seed, in the table's order. Higher scores are better.
 ///
-/// An arm is better or worse only if there are enough pairs, the interval of the difference excludes 0, the difference is at least the
-/// smallest detectable one, and the p-value holds after Holm's correction over all arms. Everything else is undecided.
+/// An arm is better or worse only if there are enough pairs, the interval of the difference excludes 0, the difference is at
+/// least the smallest detectable one, and the p-value holds after Holm's correction over all arms. Everything else is undecided.
 ///
 /// Henderson et al. 2018, arXiv 1709.06560; Colas et al. 2018, arXiv 1806.08295.
 ///
@@ -224,8 +226,8 @@ fn compare_one(table: &Table, arm: &ArmScores, baseline: &ArmScores, how: &Compa
 
 /// Arm minus baseline by seed.
 ///
-/// Differences that are equal but for rounding become equal: their spread would be the noise of the last digit, and a t statistic of
-/// it beyond all bounds.
+/// Differences that are equal but for rounding become equal: their spread would be the noise of the last digit, and a t statistic
+/// of it beyond all bounds.
 fn differences(pairs: &[(u64, f64, f64)]) -> Vec<f64> {
     const ROUNDING: f64 = 1e-12;
     let differences: Vec<f64> = pairs.iter().map(|(_, x, y)| x - y).collect();
@@ -268,11 +270,13 @@ fn verdict(c: &Comparison, alpha: Level) -> Verdict {
     }
 }
 
-/// Holm's correction: p-values such that rejecting those below α gives, with probability of at most α, any false discovery at all.
+/// Holm's correction: p-values such that rejecting those below α gives, with probability of at most α, any false discovery at
+/// all.
 ///
 /// * `p`: `[tests]`, in any order.
 ///
-/// Returns `[tests]`: the k-th smallest of m is multiplied by m − k + 1, is no smaller than the one before, and at most 1. Holm 1979.
+/// Returns `[tests]`: the k-th smallest of m is multiplied by m − k + 1, is no smaller than the one before, and at most 1. Holm
+/// 1979.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|i, j| p[*i].total_cmp(&p[*j]));
@@ -339,6 +343,7 @@ mod tests {
         assert_eq!(c.difference.unwrap().point, 0.0);
         assert_eq!(c.improvement.unwrap().point, 0.5);
         assert_eq!(c.verdict, Verdict::Undecided(Reason::IntervalHoldsZero(Interval { low: 0.0, high: 0.0 })));
+        assert_eq!(c.verdict.to_string(), "undecided: both scored the same with every seed");
     }
 
     #[test]
@@ -438,7 +443,10 @@ mod tests {
         }
 
         #[test]
-        fn the_other_arm_as_baseline_turns_the_verdict_around(x in prop::collection::vec(0.0..1.0f64, 5), y in prop::collection::vec(0.0..1.0f64, 5)) {
+        fn the_other_arm_as_baseline_turns_the_verdict_around(
+            x in prop::collection::vec(0.0..1.0f64, 5),
+            y in prop::collection::vec(0.0..1.0f64, 5),
+        ) {
             let (there, back) = (against_baseline(&x, &y), against_baseline(&y, &x));
             prop_assert!((there.difference.unwrap().point + back.difference.unwrap().point).abs() < 1e-12);
             let turned = match back.verdict {

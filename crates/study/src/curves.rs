@@ -85,7 +85,8 @@ impl Curves {
     /// * `arms`: each run with its points in order, at least one, or the reason why it failed.
     ///
     /// # Errors
-    /// As for [`Table::new`]; an axis that is given twice; a run without points; a position that is not finite, is below 0, or falls.
+    /// As for [`Table::new`]; an axis that is given twice; a run without points; a position that is not finite, is below 0, or
+    /// falls.
     pub fn new(
         tasks: Vec<String>,
         axes: Vec<Axis>,
@@ -119,7 +120,8 @@ impl Curves {
         self.arms.iter().map(|arm| arm.name.as_str())
     }
 
-    /// First and last position on the axis at which every run of every arm can be read; `None` if there is none, or no run finished.
+    /// First and last position on the axis at which every run of every arm can be read; `None` if there is none, or no run
+    /// finished.
     ///
     /// # Errors
     /// If nothing was counted on this axis.
@@ -186,6 +188,8 @@ pub struct EfficiencyCurve {
     pub axis: Axis,
     /// Runs that finished: what the numbers are of.
     pub n_runs: usize,
+    /// Runs that failed, and are in no number.
+    pub n_failed: usize,
     /// Positions, ascending; none if no run finished, or no position was reached by all.
     pub positions: Vec<f64>,
     /// The metric at each, `[positions]`, with its interval.
@@ -195,7 +199,8 @@ pub struct EfficiencyCurve {
 /// Sample-efficiency curve of each arm: a metric of its runs at common positions of an axis.
 ///
 /// * `positions`: where; each arm is read from the latest of its runs' first positions to the earliest of their last.
-/// * `bootstrap`: [`Bootstrap::of_curves`] as the field does. Runs are drawn as whole curves; bands hold for each position by itself.
+/// * `bootstrap`: [`Bootstrap::of_curves`] as the field does. Runs are drawn as whole curves; bands hold for each position by
+///   itself.
 ///
 /// # Errors
 /// If nothing was counted on this axis.
@@ -223,7 +228,8 @@ pub fn sample_efficiency(
                 out.iter_mut().zip(&drawn[0]).for_each(|(out, scores)| *out = metric.of(scores));
             })
         };
-        EfficiencyCurve { arm: arm.name.clone(), axis, n_runs: runs.len(), positions, estimates }
+        let n_failed = arm.runs.len() - runs.len();
+        EfficiencyCurve { arm: arm.name.clone(), axis, n_runs: runs.len(), n_failed, positions, estimates }
     };
     Ok(curves.arms.iter().map(of_arm).collect())
 }
@@ -323,8 +329,8 @@ mod tests {
     fn runs_meet_at_common_positions_by_hand() {
         let curves = curves(vec![("a", two_runs())]).unwrap();
         assert_eq!(means(&curves, Axis::Updates, Positions::Measured), [(0.0, 0.15), (10.0, 0.35), (20.0, 0.55)]);
-        // tokens: both can be read from 50 to 200. At 50 run 1 still has 0.1; at 90 run 2 moves to 0.4; at 100 run 1 to 0.3; at 200
-        // run 2 to 0.6
+        // tokens: both can be read from 50 to 200. At 50 run 1 still has 0.1; at 90 run 2 moves to 0.4; at 100 run 1 to 0.3; at
+        // 200 run 2 to 0.6
         let want = [(50.0, 0.15), (90.0, 0.25), (100.0, 0.35), (200.0, 0.45)];
         assert_eq!(means(&curves, Axis::ActorTokens, Positions::Measured), want);
         assert_eq!(means(&curves, Axis::ActorTokens, Positions::Even(3)), [(50.0, 0.15), (125.0, 0.35), (200.0, 0.45)]);
@@ -368,8 +374,8 @@ mod tests {
         let curves = curves(vec![("apart", apart), ("broken", broken)]).unwrap();
         let found = sample_efficiency(&curves, Axis::Updates, &Positions::Measured, Metric::Iqm, &bootstrap()).unwrap();
         assert_eq!(
-            found.iter().map(|c| (c.n_runs, c.positions.len(), c.estimates.len())).collect::<Vec<_>>(),
-            [(2, 0, 0), (0, 0, 0)]
+            found.iter().map(|c| (c.n_runs, c.n_failed, c.positions.len(), c.estimates.len())).collect::<Vec<_>>(),
+            [(2, 0, 0, 0), (0, 1, 0, 0)]
         );
         assert_eq!(curves.shared_span(Axis::Updates), Ok(None));
     }

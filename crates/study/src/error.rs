@@ -83,8 +83,8 @@ pub enum StudyError {
     },
     /// A curve was asked for where it was not measured; it is not extrapolated.
     #[error(
-        "arm `{arm}`, seed {seed} was measured from {from} to {to} {axis}, not at {position}; choose a position that all reached, or \
-         train on"
+        "arm `{arm}`, seed {seed} was measured from {from} to {to} {axis}, not at {position}; choose a position that all reached, \
+         or train on"
     )]
     NotMeasured {
         /// The arm.

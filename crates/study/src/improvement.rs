@@ -87,7 +87,9 @@ mod tests {
 
         #[test]
         fn only_the_order_of_scores_counts((x, y) in (1usize..4).prop_flat_map(|tasks| (rows(tasks), rows(tasks)))) {
-            let bent = |rows: &[Vec<f64>]| rows.iter().map(|run| run.iter().map(|v| v.exp()).collect()).collect::<Vec<Vec<f64>>>();
+            let bent = |rows: &[Vec<f64>]| -> Vec<Vec<f64>> {
+                rows.iter().map(|run| run.iter().map(|v| v.exp()).collect()).collect()
+            };
             let straight = probability_of_improvement(&Scores::of_rows(&x), &Scores::of_rows(&y));
             let curved = probability_of_improvement(&Scores::of_rows(&bent(&x)), &Scores::of_rows(&bent(&y)));
             prop_assert_eq!(straight, curved);

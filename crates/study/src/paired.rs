@@ -29,8 +29,8 @@ pub fn paired_t(differences: &Moments, confidence: Level) -> (f64, Interval) {
 /// * `differences`: `[seeds]`.
 /// * `seeds`: keys the signs where there are too many to try all.
 ///
-/// Exact up to 20 seeds: all `2^n` signs are tried, so the smallest possible value is `2^(1−n)`, 0.0625 for 5 seeds and 0.031 for 6.
-/// Beyond, 100,000 random ones and those observed are counted (Phipson and Smyth 2010). 1 without differences. Fisher 1935.
+/// Exact up to 20 seeds: all `2^n` signs are tried, so the smallest possible value is `2^(1−n)`, 0.0625 for 5 seeds and 0.031 for
+/// 6. Beyond, 100,000 random ones and those observed are counted (Phipson and Smyth 2010). 1 without differences. Fisher 1935.
 pub fn sign_flip(differences: &[f64], seeds: Seeds) -> f64 {
     const ALL_UP_TO: usize = 20;
     const RANDOM: u32 = 100_000;
@@ -57,8 +57,8 @@ fn signed_sum(x: &[f64], mut negative: impl FnMut(usize) -> bool) -> f64 {
 
 /// Wilcoxon's signed-rank test, exact for any number of seeds.
 ///
-/// * `differences`: `[seeds]`. Those that are 0 are left out, as Wilcoxon 1945 did; equal magnitudes share their mean rank, and the
-///   distribution is that of the ranks as shared.
+/// * `differences`: `[seeds]`. Those that are 0 are left out, as Wilcoxon 1945 did; equal magnitudes share their mean rank, and
+///   the distribution is that of the ranks as shared.
 ///
 /// 1 without differences other than 0. Takes time in the cube of the number of seeds.
 pub fn signed_rank(differences: &[f64]) -> f64 {
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn many_seeds_are_tested_by_random_signs() {
-        // 21 seeds, 15 of them +1: P(|S| ≥ 9) = 2·P(B(21, ½) ≥ 15) = 2·82160/2²¹ = 0.07835; standard error of 100,000 draws 0.00085,
-        // and the bound is four of them
+        // 21 seeds, 15 of them +1: P(|S| ≥ 9) = 2·P(B(21, ½) ≥ 15) = 2·82160/2²¹ = 0.07835; standard error of 100,000 draws
+        // 0.00085, and the bound is four of them
         let d: Vec<f64> = (0..21).map(|i| if i < 15 { 1.0 } else { -1.0 }).collect();
         let got = sign_flip(&d, Seeds(1));
         assert!((got - 0.078_35).abs() < 0.0034, "{got}");
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn false_discoveries_are_as_rare_as_they_should_be() {
-        // 2,000 tables of 8 normal differences around 0, at α = 0.05: standard error 0.5 %, bound four of them. Exact tests cannot
-        // exceed α; the values they can take leave them a little below.
+        // 2,000 tables of 8 normal differences around 0, at α = 0.05: standard error 0.5 %, bound four of them. Exact tests
+        // cannot exceed α; the values they can take leave them a little below.
         let seeds = Seeds(2);
         let mut found = [0.0; 3];
         for case in 0..2_000 {

@@ -16,8 +16,8 @@ pub enum Replication {
 }
 
 impl Replication {
-    /// Seeds below which no interval is given. One seed has no spread. Two can be drawn anew in three ways, and the t interval from
-    /// them is 12.7 standard errors to either side.
+    /// Seeds below which no interval is given. One seed has no spread. Two can be drawn anew in three ways, and the t interval
+    /// from them is 12.7 standard errors to either side.
     pub const LEAST: usize = 3;
     /// Seeds below which intervals come with a warning.
     pub const ADVISED: usize = 5;
@@ -36,14 +36,14 @@ impl Replication {
         let seeds = |n: usize| format!("{n} seed{}", if n == 1 { "" } else { "s" });
         match self {
             Replication::TooFew(n) => Some(format!(
-                "{}: no interval and no test, because the spread between seeds cannot be told from so few; run at least {} seeds, \
-                 better {} or more",
+                "{}: no interval and no test, because the spread between seeds cannot be told from so few; run at least {} \
+                 seeds, better {} or more",
                 seeds(n),
                 Self::LEAST,
                 Self::ADVISED
             )),
             Replication::Few(n) => Some(format!(
-                "{}: a 95 % interval from so few holds the truth in about 70 to 80 % of cases; run {} seeds or more",
+                "{}: the bootstrap's 95 % interval of so few holds the truth in 75 to 80 % of cases only; run {} seeds or more",
                 seeds(n),
                 Self::ADVISED
             )),
@@ -55,8 +55,8 @@ impl Replication {
 /// How sure a test is to be: what it takes for a discovery.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Power {
-    /// Probability of a discovery where there is none, both directions together. Divide it by the number of comparisons to plan for
-    /// Holm's correction.
+    /// Probability of a discovery where there is none, both directions together. Divide it by the number of comparisons to plan
+    /// for Holm's correction.
     pub alpha: Level,
     /// Probability of a discovery where there is one.
     pub power: Level,
@@ -75,8 +75,8 @@ impl Power {
     /// * `spread`: sample standard deviation of the differences by seed, 0 or more, in units of the score.
     /// * `n_seeds`: number of pairs.
     ///
-    /// Exact for normal differences, by the noncentral t distribution; with 5 seeds and the defaults 1.68 deviations, with 10 seeds 1.0.
-    /// `None` for fewer than two pairs. Colas et al. 2018, arXiv 1806.08295, §4.
+    /// Exact for normal differences, by the noncentral t distribution; with 5 seeds and the defaults 1.68 deviations, with 10
+    /// seeds 1.0. `None` for fewer than two pairs. Colas et al. 2018, arXiv 1806.08295, §4.
     pub fn smallest_detectable(self, spread: f64, n_seeds: usize) -> Option<f64> {
         (n_seeds >= 2).then(|| self.effect(n_seeds) * spread)
     }

@@ -9,6 +9,10 @@ use crate::table::{ArmScores, Table};
 pub struct Profile {
     /// The arm.
     pub arm: String,
+    /// Runs that finished: what the shares are of.
+    pub n_runs: usize,
+    /// Runs that failed, and are in no share.
+    pub n_failed: usize,
     /// Thresholds as they were given.
     pub thresholds: Vec<f64>,
     /// Share of runs above each, with its interval; empty if no run finished.
@@ -35,7 +39,13 @@ pub fn profile(table: &Table, thresholds: &[f64], bootstrap: &Bootstrap) -> Vec<
                 out.iter_mut().zip(thresholds).for_each(|(out, t)| *out = fraction_above(&drawn[0][0], *t));
             })
         });
-        Profile { arm: arm.name.clone(), thresholds: thresholds.to_vec(), shares: shares.collect() }
+        Profile {
+            arm: arm.name.clone(),
+            n_runs: arm.seeds.len(),
+            n_failed: arm.failures.len(),
+            thresholds: thresholds.to_vec(),
+            shares: shares.collect(),
+        }
     };
     table.arms().iter().map(of_arm).collect()
 }
@@ -51,15 +61,19 @@ mod tests {
         assert_eq!([-1.0, 0.0, 0.5, 1.0].map(|t| fraction_above(&scores, t)), [1.0, 0.75, 0.25, 0.0]);
     }
 
+    fn rows() -> impl Strategy<Value = Vec<Vec<f64>>> {
+        prop::collection::vec(prop::collection::vec(0.0..1.0f64, 2), 1..6)
+    }
+
     proptest! {
         #[test]
-        fn profiles_fall(rows in prop::collection::vec(prop::collection::vec(0.0..1.0f64, 2), 1..6), low in 0.0..1.0f64, more in 0.0..1.0f64) {
+        fn profiles_fall(rows in rows(), low in 0.0..1.0f64, more in 0.0..1.0f64) {
             let scores = Scores::of_rows(&rows);
             prop_assert!(fraction_above(&scores, low) >= fraction_above(&scores, low + more));
         }
 
         #[test]
-        fn the_area_under_a_profile_is_the_mean(rows in prop::collection::vec(prop::collection::vec(0.0..1.0f64, 2), 1..6)) {
+        fn the_area_under_a_profile_is_the_mean(rows in rows()) {
             // ∫₀¹ P(score > τ) dτ = E[score]; a sum over 1,000 steps is off by at most one step
             let scores = Scores::of_rows(&rows);
             let area = (0..1000).map(|i| fraction_above(&scores, f64::from(i) / 1000.0)).sum::<f64>() / 1000.0;

@@ -120,8 +120,8 @@ impl Table {
     /// Runs are put in order of their seeds, so that the order in which they finished cannot show.
     ///
     /// # Errors
-    /// The first name that is missing or given twice, seed that is given twice, row of another length, and score that is not finite
-    /// or out of range; no task, no arm, an arm without a run.
+    /// The first name that is missing or given twice, seed that is given twice, row of another length, and score that is not
+    /// finite or out of range; no task, no arm, an arm without a run.
     pub fn new(tasks: Vec<String>, range: Range, training: Training, arms: Vec<Arm<Vec<f64>>>) -> Result<Table, StudyError> {
         check_names("task", tasks.iter())?;
         check_arms(&arms)?;

@@ -1,7 +1,9 @@
 //! Every number that rliable 1.2.0 gives for five tables of scores, against ours.
 //!
-//! Points are the same to 1e-12. Intervals cannot be: rliable draws its own 2,000 resamples. An end of its interval is the 2.5th or
-//! 97.5th percentile of them, and lies, but for chance, between nearby percentiles of our 50,000: see [`ENDS`].
+//! Points are the same to 1e-12. Intervals cannot be: rliable draws its own 2,000 resamples. An end of its interval is the 2.5th
+//! or 97.5th percentile of them, and lies, but for chance, between nearby percentiles of our 50,000: see [`ENDS`].
+
+#![allow(clippy::unwrap_used)]
 
 use ascribe_core::seed::Seeds;
 use ascribe_study::{
@@ -13,8 +15,8 @@ use serde_json::Value;
 const EXACT: f64 = 1e-12;
 
 /// Levels of our intervals between whose ends an end of rliable's must lie. Among 2,000 draws the share below the true 2.5th
-/// percentile has a standard error of √(0.025·0.975/2000) = 0.35 %, ours among 50,000 of 0.07 %: together 0.356 %. With 140 ends, four
-/// errors leave a chance of one in a hundred for any to lie outside: 2.5 % ± 1.42 %, and twice that off the level.
+/// percentile has a standard error of √(0.025·0.975/2000) = 0.35 %, ours among 50,000 of 0.07 %: together 0.356 %. With 140 ends,
+/// four errors leave a chance of one in a hundred for any to lie outside: 2.5 % ± 1.42 %, and twice that off the level.
 const ENDS: (f64, f64) = (0.95 - 2.0 * 0.0142, 0.95 + 2.0 * 0.0142);
 
 fn cases() -> Vec<Value> {

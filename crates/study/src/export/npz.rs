@@ -9,10 +9,11 @@ use crate::error::StudyError;
 use crate::scores::Scores;
 use crate::table::Table;
 
-/// Writes what `dict(numpy.load(path))` reads as rliable's scores: a name for each arm, with an array `[runs × tasks]` of `float64`.
+/// Writes what `dict(numpy.load(path))` reads as rliable's scores: a name for each arm, with an array `[runs × tasks]` of
+/// `float64`.
 ///
-/// Runs lie in order of their seeds, tasks as in the table. Runs that failed are in no array, and an arm without a run that finished
-/// has none: rliable knows no gaps. [`Table::counting_failures_as`] gives them a score.
+/// Runs lie in order of their seeds, tasks as in the table. Runs that failed are in no array, and an arm without a run that
+/// finished has none: rliable knows no gaps. [`Table::counting_failures_as`] gives them a score.
 ///
 /// The same table gives the same bytes: members are stored without compression and dated 1980.
 ///

@@ -4,6 +4,7 @@ use crate::aggregate::Summary;
 use crate::bootstrap::Estimate;
 use crate::compare::Comparison;
 use crate::curves::EfficiencyCurve;
+use crate::power::Replication;
 use crate::profile::Profile;
 use crate::table::Table;
 
@@ -49,6 +50,8 @@ pub struct Sheet {
     pub columns: Vec<Column>,
     /// Rows, each of one cell per column.
     pub rows: Vec<Vec<Cell>>,
+    /// What a reader must know beside the numbers: too few seeds, runs that failed. Written below the table; CSV has none.
+    pub notes: Vec<String>,
 }
 
 impl Sheet {
@@ -74,7 +77,7 @@ impl Sheet {
             };
             rows.extend(arm.failures.iter().map(failed));
         }
-        Sheet { columns, rows }
+        Sheet { columns, rows, notes: Vec::new() }
     }
 
     /// A row for each arm: runs, failures, and each metric.
@@ -89,7 +92,8 @@ impl Sheet {
             row.extend(summary.estimates.iter().map(|(_, estimate)| estimate_or_missing(*estimate)));
             row
         };
-        Sheet { columns, rows: summaries.iter().map(row).collect() }
+        let notes = summaries.iter().flat_map(|s| notes(&s.arm, s.n_runs, s.n_failed)).collect();
+        Sheet { columns, rows: summaries.iter().map(row).collect(), notes }
     }
 
     /// A row for each arm against the baseline.
@@ -124,14 +128,16 @@ impl Sheet {
                 text(&c.verdict.to_string()),
             ]
         };
-        Sheet { columns, rows: comparisons.iter().map(row).collect() }
+        let notes = comparisons.iter().flat_map(|c| notes(&c.arm, c.seeds.len(), 0)).collect();
+        Sheet { columns, rows: comparisons.iter().map(row).collect(), notes }
     }
 
     /// A row for each arm and threshold.
     pub fn of_profiles(profiles: &[Profile]) -> Sheet {
         let columns = columns(&[("arm", Kind::Text), ("threshold", Kind::Number), ("share above", Kind::Estimate)]);
         let rows = |profile: &Profile| along(&profile.arm, &profile.thresholds, &profile.shares);
-        Sheet { columns, rows: profiles.iter().flat_map(rows).collect() }
+        let notes = profiles.iter().flat_map(|p| notes(&p.arm, p.n_runs, p.n_failed)).collect();
+        Sheet { columns, rows: profiles.iter().flat_map(rows).collect(), notes }
     }
 
     /// A row for each arm and position.
@@ -142,8 +148,15 @@ impl Sheet {
         let axis = curves.first().map_or("position", |curve| curve.axis.name());
         let columns = columns(&[("arm", Kind::Text), (axis, Kind::Number), (metric, Kind::Estimate)]);
         let rows = |curve: &EfficiencyCurve| along(&curve.arm, &curve.positions, &curve.estimates);
-        Sheet { columns, rows: curves.iter().flat_map(rows).collect() }
+        let notes = curves.iter().flat_map(|c| notes(&c.arm, c.n_runs, c.n_failed)).collect();
+        Sheet { columns, rows: curves.iter().flat_map(rows).collect(), notes }
     }
+}
+
+/// What must be said of an arm's numbers.
+fn notes(arm: &str, n_runs: usize, n_failed: usize) -> Vec<String> {
+    let failed = (n_failed > 0).then(|| format!("{n_failed} of {} runs failed and are in no number", n_runs + n_failed));
+    Replication::of(n_runs).advice().into_iter().chain(failed).map(|note| format!("{arm}: {note}")).collect()
 }
 
 /// Rows of one arm: where, and the number there.
@@ -169,4 +182,77 @@ fn number_or_missing(x: Option<f64>) -> Cell {
 
 fn estimate_or_missing(x: Option<Estimate>) -> Cell {
     x.map_or(Cell::Missing, Cell::Estimate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Arm, Range, Run, Training};
+    use crate::{Axis, Bootstrap, Comparing, Curves, Metric, Point, Positions, compare, profile, sample_efficiency, summarise};
+    use ascribe_core::seed::Seeds;
+
+    fn bootstrap() -> Bootstrap {
+        Bootstrap { repetitions: 100, ..Bootstrap::of_curves(Seeds(0)) }
+    }
+
+    fn arm<T: Clone>(name: &str, results: &[Result<T, &str>]) -> Arm<T> {
+        let run =
+            |(seed, result): (usize, &Result<T, &str>)| Run { seed: seed as u64, result: result.clone().map_err(String::from) };
+        Arm { name: name.into(), runs: results.iter().enumerate().map(run).collect() }
+    }
+
+    fn table() -> Table {
+        let full = [0.5, 0.5, 0.5, 0.5, 0.5].map(|x| Ok(vec![x]));
+        let arms = vec![arm("grpo", &full), arm("gigpo", &[Ok(vec![0.25]), Err("killed, by \"us\""), Ok(vec![0.25])])];
+        Table::new(vec!["test".into()], Range::UNIT, Training::ForAllTasks, arms).unwrap()
+    }
+
+    #[test]
+    fn failures_and_few_seeds_are_written_with_the_numbers() {
+        let csv = Sheet::of_scores(&table()).to_csv();
+        assert!(csv.starts_with("arm,seed,task,score,failure\r\ngrpo,0,test,0.5,\r\n"), "{csv}");
+        assert!(csv.ends_with("gigpo,2,test,0.25,\r\ngigpo,1,,,\"killed, by \"\"us\"\"\"\r\n"), "{csv}");
+
+        let summary = Sheet::of_summaries(&summarise(&table(), &[Metric::Iqm, Metric::Mean], &bootstrap()));
+        let markdown = summary.to_markdown(2);
+        let want = "| arm | runs | failed | IQM | mean |\n\
+                    | --- | ---: | ---: | ---: | ---: |\n\
+                    | grpo | 5 | 0 | 0.50 [0.50, 0.50] | 0.50 [0.50, 0.50] |\n\
+                    | gigpo | 2 | 1 | 0.25 | 0.25 |\n\
+                    \n\
+                    * gigpo: 2 seeds: no interval and no test";
+        assert!(markdown.starts_with(want), "{markdown}");
+        assert!(markdown.ends_with("\n* gigpo: 1 of 3 runs failed and are in no number\n"), "{markdown}");
+        let latex = summary.to_latex(2);
+        assert!(latex.ends_with("{\\footnotesize gigpo: 1 of 3 runs failed and are in no number\\par}\n"), "{latex}");
+        assert_eq!(Sheet::of_profiles(&profile(&table(), &[0.3], &bootstrap())).notes, summary.notes);
+    }
+
+    #[test]
+    fn comparisons_say_what_they_could_not_test() {
+        let found = compare(&table(), "grpo", &Comparing::new(bootstrap())).unwrap();
+        let sheet = Sheet::of_comparisons(&found);
+        let csv = sheet.to_csv();
+        let row = csv.lines().nth(1).unwrap();
+        // no interval, no p, no smallest difference; the probability of improvement has a point
+        let want = "gigpo,grpo,2,3,-0.25,,,,,,,,0,,,\"undecided: 2 pairs of runs with the same seed, where 3 are needed\"";
+        assert_eq!(row, want);
+        assert_eq!(csv.lines().next().unwrap().split(',').count(), 16);
+        assert!(sheet.notes[0].starts_with("gigpo: 2 seeds: no interval"), "{:?}", sheet.notes);
+    }
+
+    #[test]
+    fn profiles_and_curves_are_long_tables() {
+        let profiles = Sheet::of_profiles(&profile(&table(), &[0.3, 0.6], &bootstrap())).to_csv();
+        let want = "arm,threshold,share above,share above low,share above high\r\n\
+                    grpo,0.3,1,1,1\r\ngrpo,0.6,0,0,0\r\ngigpo,0.3,0,,\r\ngigpo,0.6,0,,\r\n";
+        assert_eq!(profiles, want);
+        let points = [0.0, 8.0].map(|tokens| Point { spent: vec![tokens], scores: vec![tokens / 10.0] }).to_vec();
+        let arms = vec![arm("x", &[Ok(points.clone()), Ok(points)])];
+        let axes = vec![Axis::AllTokens];
+        let curves = Curves::new(vec!["test".into()], axes, Range::UNIT, Training::ForAllTasks, arms).unwrap();
+        let found = sample_efficiency(&curves, Axis::AllTokens, &Positions::Measured, Metric::Mean, &bootstrap()).unwrap();
+        let sheet = Sheet::of_curves(&found, "mean");
+        assert_eq!(sheet.to_csv(), "arm,all tokens,mean,mean low,mean high\r\nx,0,0,,\r\nx,8,0.8,,\r\n");
+    }
 }

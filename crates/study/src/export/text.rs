@@ -1,4 +1,5 @@
-//! A sheet in words. Names come from users, and reasons of failures from anywhere: each form escapes what it would read as its own.
+//! A sheet in words. Names come from users, and reasons of failures from anywhere: each form escapes what it would read as its
+//! own.
 
 use std::borrow::Cow;
 
@@ -6,8 +7,8 @@ use crate::bootstrap::{Estimate, Interval};
 use crate::export::sheet::{Cell, Column, Kind, Sheet};
 
 impl Sheet {
-    /// Comma-separated values (RFC 4180) with all digits: numbers read back are the same. A column of estimates is three: `x`, `x low`
-    /// and `x high`. What is missing is empty.
+    /// Comma-separated values (RFC 4180) with all digits: numbers read back are the same. A column of estimates is three:
+    /// `x`, `x low` and `x high`. What is missing is empty.
     pub fn to_csv(&self) -> String {
         let name = |column: &Column| match column.kind {
             Kind::Text | Kind::Number => vec![column.name.clone()],
@@ -19,7 +20,7 @@ impl Sheet {
         std::iter::once(header).chain(self.rows.iter().map(row)).collect()
     }
 
-    /// A Markdown table.
+    /// A Markdown table, and below it the notes.
     ///
     /// * `digits`: after the decimal point.
     pub fn to_markdown(&self, digits: usize) -> String {
@@ -34,10 +35,14 @@ impl Sheet {
             };
             out.push_str(&line(row.iter().map(shown).collect()));
         }
+        if !self.notes.is_empty() {
+            out.push('\n');
+        }
+        out.extend(self.notes.iter().map(|note| format!("* {}\n", markdown_text(note))));
         out
     }
 
-    /// A LaTeX `tabular`; needs the package `booktabs`.
+    /// A LaTeX `tabular`, and below it the notes; needs the package `booktabs`.
     ///
     /// * `digits`: after the decimal point.
     pub fn to_latex(&self, digits: usize) -> String {
@@ -56,6 +61,7 @@ impl Sheet {
             out.push_str(&line(row.iter().map(shown).collect()));
         }
         out.push_str("\\bottomrule\n\\end{tabular}\n");
+        out.extend(self.notes.iter().map(|note| format!("\n{{\\footnotesize {}\\par}}\n", latex_text(note))));
         out
     }
 }
@@ -160,6 +166,7 @@ mod tests {
                 vec![Cell::Text("b".into()), Cell::Missing, estimate(-0.0001, None)],
                 vec![Cell::Text("c".into()), Cell::Number(2.5), Cell::Missing],
             ],
+            notes: Vec::new(),
         }
     }
 
@@ -219,7 +226,8 @@ c & $2.50$ & -- \\
         fn any_text_comes_back_from_csv(text in any::<String>(), x in any::<f64>().prop_filter("finite", |x| x.is_finite())) {
             let column = |kind| Column { name: "x".into(), kind };
             let row = vec![Cell::Text(text.clone()), Cell::Number(x)];
-            let csv = Sheet { columns: vec![column(Kind::Text), column(Kind::Number)], rows: vec![row] }.to_csv();
+            let columns = vec![column(Kind::Text), column(Kind::Number)];
+            let csv = Sheet { columns, rows: vec![row], notes: Vec::new() }.to_csv();
             let got = fields(csv.strip_prefix("x,x\r\n").unwrap().strip_suffix("\r\n").unwrap());
             prop_assert_eq!(&got[0], &text);
             prop_assert_eq!(got[1].parse::<f64>().unwrap().to_bits(), x.to_bits());
@@ -228,7 +236,7 @@ c & $2.50$ & -- \\
         #[test]
         fn any_text_stays_in_its_cell(text in any::<String>()) {
             let column = Column { name: "x".into(), kind: Kind::Text };
-            let sheet = Sheet { columns: vec![column], rows: vec![vec![Cell::Text(text)]] };
+            let sheet = Sheet { columns: vec![column], rows: vec![vec![Cell::Text(text)]], notes: Vec::new() };
             let (markdown, latex) = (sheet.to_markdown(2), sheet.to_latex(2));
             prop_assert_eq!(markdown.lines().count(), 3);
             prop_assert!(!markdown.contains('<'));
