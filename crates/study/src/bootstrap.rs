@@ -13,7 +13,7 @@ use crate::power::Replication;
 use crate::scores::Scores;
 use crate::table::Training;
 
-/// A probability strictly between 0 and 1: of an interval, of an error, of a discovery.
+/// A probability in 0.000001..=0.999999: of an interval, of an error, of a discovery. Beyond, numbers of seeds say nothing.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Level(f64);
 
@@ -28,12 +28,13 @@ impl Level {
     /// A level.
     ///
     /// # Errors
-    /// If it is not between 0 and 1.
+    /// If it is out of range.
     pub fn new(x: f64) -> Result<Level, StudyError> {
-        if x > 0.0 && x < 1.0 {
+        const LEAST: f64 = 1e-6;
+        if (LEAST..=1.0 - LEAST).contains(&x) {
             Ok(Level(x))
         } else {
-            Err(StudyError::Setting { what: "a level", must: "above 0 and below 1", got: x })
+            Err(StudyError::Setting { what: "a level", must: "in 0.000001..=0.999999", got: x })
         }
     }
 
@@ -280,8 +281,8 @@ mod tests {
     fn a_level_lies_between_zero_and_one() {
         assert_eq!(Level::new(0.9).map(Level::get), Ok(0.9));
         let refused = Level::new(95.0).unwrap_err().to_string();
-        assert_eq!(refused, "a level must be above 0 and below 1, got 95");
-        assert!(Level::new(f64::NAN).is_err() && Level::new(1.0).is_err());
+        assert_eq!(refused, "a level must be in 0.000001..=0.999999, got 95");
+        assert!([f64::NAN, 0.0, 1.0].into_iter().all(|x| Level::new(x).is_err()));
     }
 
     proptest! {

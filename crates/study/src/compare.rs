@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ascribe_math::Deviation;
-use ascribe_math::spread::{Moments, moments};
+use ascribe_math::moments;
 
 use crate::bootstrap::{Bootstrap, Estimate, Interval, Level};
 use crate::error::StudyError;
@@ -85,6 +85,8 @@ pub enum Reason {
         /// How many there are.
         pairs: usize,
     },
+    /// Every difference is 0.
+    Same,
     /// The interval of the difference holds 0.
     IntervalHoldsZero(Interval),
     /// The difference is smaller than what so many seeds find reliably: another set of seeds may well not show it.
@@ -117,7 +119,7 @@ impl fmt::Display for Reason {
             Reason::TooFewSeeds { pairs } => {
                 write!(f, "{pairs} pairs of runs with the same seed, where {} are needed", Replication::LEAST)
             }
-            Reason::IntervalHoldsZero(Interval { low: 0.0, high: 0.0 }) => f.write_str("both scored the same with every seed"),
+            Reason::Same => f.write_str("both scored the same with every seed"),
             Reason::IntervalHoldsZero(Interval { low, high }) => {
                 write!(f, "the difference may be anything from {low:.3} to {high:.3}")
             }
@@ -143,8 +145,8 @@ pub struct Comparison {
     pub seeds: Vec<u64>,
     /// Seeds that finished in one of the two only, ascending. They are in no paired number.
     pub unpaired: Vec<u64>,
-    /// Mean over seeds of the arm's score minus the baseline's, each the mean over tasks, with its t interval; `None` without
-    /// pairs.
+    /// Mean over seeds of the arm's score minus the baseline's, each the mean over tasks, with its t interval: none below
+    /// [`Replication::LEAST`] pairs, nor where all differences are equal. `None` without pairs.
     pub difference: Option<Estimate>,
     /// Sample standard deviation of the differences by seed; `None` below two pairs.
     pub spread: Option<f64>,
@@ -152,7 +154,8 @@ pub struct Comparison {
     pub tests: Option<Tests>,
     /// The deciding p-value after Holm's correction over all arms that were tested.
     pub corrected: Option<f64>,
-    /// The smallest difference that a test of these pairs finds with the stated power, from the spread observed.
+    /// The smallest difference that a test of these pairs finds with the stated power, from the spread observed; `None` where
+    /// there is no interval.
     pub smallest_detectable: Option<f64>,
     /// [`probability_of_improvement`](crate::probability_of_improvement) over the baseline, from all runs that finished; `None`
     /// if an arm has none.
@@ -165,6 +168,7 @@ pub struct Comparison {
 ///
 /// An arm is better or worse only if there are enough pairs, the interval of the difference excludes 0, the difference is at
 /// least the smallest detectable one, and the p-value holds after Holm's correction over all arms. Everything else is undecided.
+/// Where all differences are equal there is nothing to measure them with, and the p-value of random signs decides.
 ///
 /// Henderson et al. 2018, arXiv 1709.06560; Colas et al. 2018, arXiv 1806.08295.
 ///
@@ -203,8 +207,14 @@ fn compare_one(table: &Table, arm: &ArmScores, baseline: &ArmScores, how: &Compa
     let differences = differences(&pairs);
     let all = moments(&differences);
     let enough = all.n >= Replication::LEAST;
-    let (tests, interval) = enough.then(|| test(&differences, &all, how)).unzip();
     let spread = (all.n > 1).then(|| all.deviation(Deviation::Sample));
+    let measured = spread.filter(|spread| enough && *spread > 0.0);
+    let (t, interval) = measured.map(|_| paired_t(&all, how.power.alpha.complement())).unzip();
+    let tests = enough.then(|| Tests {
+        t,
+        sign_flip: sign_flip(&differences, how.bootstrap.seeds),
+        signed_rank: signed_rank(&differences),
+    });
     let improvement = match (&arm.scores, &baseline.scores) {
         (Some(x), Some(y)) => Some(improvement(x, y, table.training(), &how.bootstrap)),
         _ => None,
@@ -218,7 +228,7 @@ fn compare_one(table: &Table, arm: &ArmScores, baseline: &ArmScores, how: &Compa
         spread,
         tests,
         corrected: None,
-        smallest_detectable: spread.filter(|_| enough).and_then(|spread| how.power.smallest_detectable(spread, all.n)),
+        smallest_detectable: measured.and_then(|spread| how.power.smallest_detectable(spread, all.n)),
         improvement,
         verdict: Verdict::Undecided(Reason::TooFewSeeds { pairs: all.n }),
     }
@@ -226,48 +236,35 @@ fn compare_one(table: &Table, arm: &ArmScores, baseline: &ArmScores, how: &Compa
 
 /// Arm minus baseline by seed.
 ///
-/// Differences that are equal but for rounding become equal: their spread would be the noise of the last digit, and a t statistic
-/// of it beyond all bounds.
+/// What is 0, or equal, but for rounding becomes so: the spread would be the noise of the last digit, and a t statistic of it
+/// beyond all bounds; and noise has a sign.
 fn differences(pairs: &[(u64, f64, f64)]) -> Vec<f64> {
     const ROUNDING: f64 = 1e-12;
-    let differences: Vec<f64> = pairs.iter().map(|(_, x, y)| x - y).collect();
     let scale = pairs.iter().map(|(_, x, y)| x.abs().max(y.abs())).fold(0.0, f64::max);
+    let same = |x: f64, y: f64| (x - y).abs() <= ROUNDING * scale;
+    let differences: Vec<f64> = pairs.iter().map(|(_, x, y)| if same(*x, *y) { 0.0 } else { x - y }).collect();
     match differences.first() {
-        Some(first) if differences.iter().all(|d| (d - first).abs() <= ROUNDING * scale) => vec![*first; differences.len()],
+        Some(first) if differences.iter().all(|d| same(*d, *first)) => vec![*first; differences.len()],
         _ => differences,
     }
 }
 
-/// P-values, and the interval of the mean difference.
-fn test(differences: &[f64], all: &Moments, how: &Comparing) -> (Tests, Interval) {
-    let (t, interval) = if all.squares > 0.0 {
-        let (p, interval) = paired_t(all, how.power.alpha.complement());
-        (Some(p), interval)
-    } else {
-        (None, Interval { low: all.mean, high: all.mean })
-    };
-    let tests = Tests { t, sign_flip: sign_flip(differences, how.bootstrap.seeds), signed_rank: signed_rank(differences) };
-    (tests, interval)
-}
-
 fn verdict(c: &Comparison, alpha: Level) -> Verdict {
-    let too_few = Verdict::Undecided(Reason::TooFewSeeds { pairs: c.seeds.len() });
-    let (Some(Estimate { point, interval: Some(interval) }), Some(smallest), Some(corrected)) =
-        (c.difference, c.smallest_detectable, c.corrected)
-    else {
-        return too_few;
-    };
-    if interval.contains(0.0) {
-        Verdict::Undecided(Reason::IntervalHoldsZero(interval))
-    } else if point.abs() < smallest {
-        Verdict::Undecided(Reason::BelowDetectable { difference: point.abs(), smallest })
-    } else if corrected >= alpha.get() {
-        Verdict::Undecided(Reason::NotSignificant { corrected })
-    } else if point > 0.0 {
-        Verdict::Better
-    } else {
-        Verdict::Worse
-    }
+    Verdict::Undecided(match (c.difference, c.corrected) {
+        (None, _) | (_, None) => Reason::TooFewSeeds { pairs: c.seeds.len() },
+        (Some(Estimate { point: 0.0, interval: None }), _) => Reason::Same,
+        (Some(Estimate { point, interval }), Some(corrected)) => {
+            if let Some(interval) = interval.filter(|interval| interval.contains(0.0)) {
+                Reason::IntervalHoldsZero(interval)
+            } else if let Some(smallest) = c.smallest_detectable.filter(|smallest| point.abs() < *smallest) {
+                Reason::BelowDetectable { difference: point.abs(), smallest }
+            } else if corrected >= alpha.get() {
+                Reason::NotSignificant { corrected }
+            } else {
+                return if point > 0.0 { Verdict::Better } else { Verdict::Worse };
+            }
+        }
+    })
 }
 
 /// Holm's correction: p-values such that rejecting those below α gives, with probability of at most α, any false discovery at
@@ -342,8 +339,15 @@ mod tests {
         let c = against_baseline(&scores, &scores);
         assert_eq!(c.difference.unwrap().point, 0.0);
         assert_eq!(c.improvement.unwrap().point, 0.5);
-        assert_eq!(c.verdict, Verdict::Undecided(Reason::IntervalHoldsZero(Interval { low: 0.0, high: 0.0 })));
+        assert_eq!(c.verdict, Verdict::Undecided(Reason::Same));
         assert_eq!(c.verdict.to_string(), "undecided: both scored the same with every seed");
+    }
+
+    #[test]
+    fn arms_that_differ_by_rounding_are_the_same() {
+        // 0.1 + 0.2 is not 0.3 to the last digit, and always to the same side
+        let c = against_baseline(&[0.3; 8], &[0.1 + 0.2; 8]);
+        assert_eq!((c.difference.unwrap().point, c.verdict), (0.0, Verdict::Undecided(Reason::Same)));
     }
 
     #[test]
@@ -362,6 +366,7 @@ mod tests {
         let (low, high) = ([0.2, 0.3, 0.4, 0.5, 0.6], [0.3, 0.4, 0.5, 0.6, 0.7]);
         let five = against_baseline(&low, &high);
         assert_eq!((five.tests.unwrap().t, five.spread), (None, Some(0.0)));
+        assert_eq!((five.difference.unwrap().interval, five.smallest_detectable), (None, None));
         // five signs can do no better than 2/32
         assert_eq!(five.verdict, Verdict::Undecided(Reason::NotSignificant { corrected: 0.0625 }));
         let six = against_baseline(&[0.0; 6], &[1.0; 6]);

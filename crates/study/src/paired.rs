@@ -7,16 +7,19 @@ use ascribe_math::spread::Moments;
 use crate::bootstrap::{Interval, Level};
 use crate::power::{t_quantile, t_two_sided};
 
+/// What differs by less than this share is equal on paper.
+const ROUNDING: f64 = 1e-12;
+
 /// Paired t test: p-value, and the interval of the mean difference.
 ///
-/// * `differences`: number, mean and squares of the differences by seed, at least two, of which some differ.
+/// * `differences`: number, mean and squares of the differences by seed.
 ///
 /// Exact for normal differences, and good from about 5 seeds on for others that are not far from it. Student 1908.
 ///
 /// # Panics
-/// With fewer than two differences.
+/// If all differences are equal: there is nothing to measure their mean with.
 pub fn paired_t(differences: &Moments, confidence: Level) -> (f64, Interval) {
-    assert!(differences.n > 1, "a spread needs two differences");
+    assert!(differences.squares > 0.0, "a t test needs differences that differ");
     let freedom = (differences.n - 1) as f64;
     let error = differences.deviation(Deviation::Sample) / (differences.n as f64).sqrt();
     let reach = error * t_quantile(0.5 + confidence.get() / 2.0, freedom);
@@ -35,8 +38,8 @@ pub fn sign_flip(differences: &[f64], seeds: Seeds) -> f64 {
     const ALL_UP_TO: usize = 20;
     const RANDOM: u32 = 100_000;
     let total: f64 = differences.iter().map(|d| d.abs()).sum();
-    // Sums in another order are rounded otherwise; what is equal on paper counts as equal.
-    let as_far = differences.iter().sum::<f64>().abs() - 1e-12 * total;
+    // Sums with other signs are rounded otherwise.
+    let as_far = differences.iter().sum::<f64>().abs() - ROUNDING * total;
     if differences.len() <= ALL_UP_TO {
         let signs = 1u32 << differences.len();
         let sum = |signs: u32| signed_sum(differences, |i| signs >> i & 1 == 1);
@@ -64,7 +67,9 @@ fn signed_sum(x: &[f64], mut negative: impl FnMut(usize) -> bool) -> f64 {
 pub fn signed_rank(differences: &[f64]) -> f64 {
     let mut nonzero: Vec<f64> = differences.iter().copied().filter(|d| *d != 0.0).collect();
     nonzero.sort_unstable_by(|x, y| x.abs().total_cmp(&y.abs()));
-    let ranks: Vec<usize> = nonzero.chunk_by(|x, y| x.abs() == y.abs()).scan(0, doubled_ranks).flatten().collect();
+    // Rates of so many episodes differ by whole steps, but for rounding.
+    let rounding = ROUNDING * nonzero.last().map_or(0.0, |d| d.abs());
+    let ranks: Vec<usize> = nonzero.chunk_by(|x, y| y.abs() - x.abs() <= rounding).scan(0, doubled_ranks).flatten().collect();
     let positive: usize = ranks.iter().zip(&nonzero).filter(|(_, d)| **d > 0.0).map(|(rank, _)| rank).sum();
     // Probability of each sum of the positive ranks under random signs.
     let total: usize = ranks.iter().sum();
@@ -147,6 +152,8 @@ mod tests {
         // 0.1 + 0.2 is not 0.3: without care the signs −, −, + of (0.1, 0.2, 0.3) would seem nearer to 0 than +, +, −
         close(sign_flip(&[0.1, 0.2, -0.3], Seeds(0)), 1.0);
         close(sign_flip(&[0.3, 0.3, 0.3, 0.1, 0.1, 0.1], Seeds(0)), 2.0 / 64.0);
+        // magnitudes 0.1, 0.1, 0.2 but for rounding: ranks 1½, 1½, 3. The positive sum is 4½: one of eight has more, two as much
+        close(signed_rank(&[0.3 - 0.2, 0.1 - 0.2, 0.6 - 0.4]), 0.75);
     }
 
     #[test]

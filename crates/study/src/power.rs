@@ -108,7 +108,7 @@ impl Power {
     fn effect(self, n_seeds: usize) -> f64 {
         let freedom = (n_seeds - 1) as f64;
         let critical = t_quantile(1.0 - self.alpha.get() / 2.0, freedom);
-        let finds = |shift: f64| power_of_t(shift, critical, freedom) >= self.power.get();
+        let finds = |shift: f64| misses_of_t(shift, critical, freedom) <= 1.0 - self.power.get();
         let mut high = 1.0;
         while !finds(high) {
             high *= 2.0;
@@ -131,28 +131,28 @@ fn student(freedom: f64) -> StudentsT {
     StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are positive")
 }
 
-/// Probability that |T| exceeds the critical value, for T noncentral t: `(Z + shift) / √(χ²/freedom)`.
+/// Probability that |T| stays below the critical value, for T noncentral t: `(Z + shift) / √(χ²/freedom)`.
 ///
 /// Integrates over the deviation in the denominator, given which T is normal.
-fn power_of_t(shift: f64, critical: f64, freedom: f64) -> f64 {
-    /// Even, for Simpson's rule; the integrand is smooth, and its error far below that of the bisection.
-    const STEPS: usize = 2_000;
+fn misses_of_t(shift: f64, critical: f64, freedom: f64) -> f64 {
     let normal = Normal::standard();
     // The square of the deviation s: χ²/freedom.
     let square = Gamma::new(freedom / 2.0, freedom / 2.0).expect("degrees of freedom are positive");
     // s lies this near 1: its own deviation is below 1/√(2·freedom).
     let reach = 10.0 / freedom.sqrt();
     let (low, high) = ((1.0 - reach).max(0.0), 1.0 + reach);
-    let step = (high - low) / STEPS as f64;
+    // Simpson's rule: many steps within the 1/critical in which a miss turns into a find.
+    let steps = 2 * (5.0 * critical * (high - low)).clamp(1e3, 1e5) as usize;
+    let step = (high - low) / steps as f64;
     let density = |s: f64| if s > 0.0 { 2.0 * s * square.pdf(s * s) } else { density_at_zero(freedom) };
-    let found = |s: f64| normal.cdf(shift - critical * s) + normal.cdf(-shift - critical * s);
+    let missed = |s: f64| normal.cdf(critical * s - shift) - normal.cdf(-critical * s - shift);
     let weight = |i: usize| match i {
-        0 | STEPS => 1.0,
+        i if i == 0 || i == steps => 1.0,
         i if i % 2 == 1 => 4.0,
         _ => 2.0,
     };
     let at = |i: usize| low + step * i as f64;
-    (0..=STEPS).map(|i| weight(i) * density(at(i)) * found(at(i))).sum::<f64>() * step / 3.0
+    (0..=steps).map(|i| weight(i) * density(at(i)) * missed(at(i))).sum::<f64>() * step / 3.0
 }
 
 /// Density of `√(χ²/freedom)` at 0: half of a normal's for one degree of freedom, and none for more.
@@ -217,6 +217,10 @@ mod tests {
             let got = Power::default().smallest_detectable(1.0, n).unwrap();
             assert!((got / want - 1.0).abs() < 1e-6, "{n}: {got}, not {want}");
         }
+        // scipy again, at the strictest: n = 3, α = 0.000001, power 0.999999
+        let strict = Power { alpha: Level::new(1e-6).unwrap(), power: Level::new(0.999_999).unwrap() };
+        let got = strict.smallest_detectable(1.0, 3).unwrap();
+        assert!((got / 2_145.966_485_113_661_7 - 1.0).abs() < 1e-4, "{got}");
         assert_eq!(Power::default().smallest_detectable(1.0, 1), None);
         assert_eq!(Power::default().smallest_detectable(0.0, 5), Some(0.0));
     }
