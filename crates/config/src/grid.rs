@@ -19,8 +19,8 @@ pub struct Grid {
     /// The table.
     pub table: Table,
     /// Where its keys were said, seen from it.
-    at: Origins,
-    place: Option<Place>,
+    pub(crate) at: Origins,
+    pub(crate) place: Option<Place>,
 }
 
 impl Grid {

@@ -29,6 +29,7 @@ mod compare;
 mod curves;
 mod error;
 mod export;
+pub mod grid;
 mod improvement;
 mod paired;
 mod power;

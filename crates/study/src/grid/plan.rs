@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ascribe_config::{Grid, Loaded, Report, Request, load};
+use ascribe_config::{Grid, Loaded, Request, load};
 use ascribe_core::Now;
 use ascribe_core::experiment::{Budget, Experiment, KnobMemory};
 use ascribe_run::checkpoint::sha256;
@@ -105,7 +105,7 @@ impl Plan {
                 }
                 let last = experiment(&loaded)?;
                 dir.get_or_insert_with(|| last.run.dir.clone());
-                question.clone_from(&last.question);
+                question = last.question.clone().unwrap_or_default();
                 let plan = arm_plan(name, layer.clone(), settings, None, &loaded)?;
                 arms.extend(controls(&spec, &request, &arm, &plan, &loaded)?);
                 arms.insert(arms.iter().position(|a: &ArmPlan| a.chosen_by.as_ref() == Some(&plan.name)).unwrap_or(arms.len()), plan);
@@ -261,9 +261,7 @@ fn load_arm(request: &Request, layer: Option<&str>, settings: &[String], chosen:
 /// What makes an arm this experiment, but for the seed: the runs' identity, and how long they last.
 fn identity(loaded: &Loaded) -> Result<String, GridError> {
     let last = experiment(loaded)?;
-    let name = format!("name = {}", Value::from(loaded.plan.name.as_str()));
-    let lasts = format!("\n# updates {} budget {:?}", *last.updates, last.budget);
-    Ok(loaded.plan.identity.replace(&name, "") + &lasts)
+    Ok(format!("{}\n# {} updates, {:?}", loaded.plan.identity, *last.updates, last.budget))
 }
 
 /// The last phase, as it begins.
@@ -293,7 +291,7 @@ fn arm_plan(
         settings,
         chosen_by,
         identity: identity(loaded)?,
-        budget: last.budget.clone(),
+        budget: last.budget,
         updates,
         experiment_keys: plugins.collect(),
     })
