@@ -125,6 +125,7 @@ const FAMILIES: &[Family] = &[
         "critic/NAME/half_width",
         "Half of a 95 % interval of a value of `monte-carlo`, mean over states with two continuations or more.",
     ),
+    one("critic/NAME/explained_variance_held_out", "The same on the groups that a critic does not learn from, `held_out`."),
     one(
         "critic/NAME/explained_variance_after",
         "The same on the episodes of the update before, which it has learned from by now.",
@@ -198,6 +199,10 @@ const FAMILIES: &[Family] = &[
     one("NODE/grad_norm", "Mean global gradient norm of a policy node's steps, before clipping."),
     one("NODE/lr", "Learning rate of a policy node."),
     one("NODE/steps", "Optimiser steps of a policy node in this update."),
+    one(
+        "NODE/backward_passes",
+        "Backward passes of a policy node in this update: one for each micro-batch that somebody learns from, however many learn.",
+    ),
     one("NODE/skipped_steps", "Steps left out because the gradient was not finite."),
     one("NODE/empty_update", "1 where there was nothing to train a policy node on."),
     three("signal/NAME", "A column that a critic computed."),

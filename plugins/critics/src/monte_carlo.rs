@@ -25,6 +25,9 @@
 //!   `critic/NAME/failed_probes`, and told with the first reason. A state of which no probe came to an end stops the run, or (`failed = "fill"`)
 //!   gets what lies below it: `V(s) = mean over the turns that continue it of r + γ V(next)`, 0 where nothing does.
 //! * **What is paid** to probes is the environment's reward. Reward columns of critics and weights in `[reward]` are not in it.
+//! * **What is attainable.** `critic/NAME/explained_variance` compares the values with the returns that the batch's own episodes had
+//!   from there on, which are independent of the probes. A mean over `K` probes is off by its own noise: exact values would explain
+//!   `1 − (1 − x) K/(K + 1)` where these explain `x`.
 //! * **Cost.** Tokens that probes sample and read are `branch_tokens` of the ledger; their steps and restores count as such.
 
 use std::collections::BTreeMap;
@@ -41,7 +44,7 @@ use ascribe_core::rollout::{Acting, RolloutError, node};
 use ascribe_core::{
     Batch, BuildContext, BuildError, Critic, CriticConfig, End, Group, Limit, Need, Provide, Scope, Signal, plugin,
 };
-use ascribe_math::{Deviation, moments};
+use ascribe_math::{Deviation, explained_variance, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -151,7 +154,7 @@ plugin! {
         source: "Kazemnejad et al. 2024, VinePPO, arXiv 2410.01679; McGill-NLP/VinePPO",
         when: "Where states can be restored and steps are cheap: values without a trained critic, for `vine`, `gae`, `td` and, played greedily, \
                `remax`. A path of T turns costs T·K continuations.",
-        example: "samples = 9\nrestore = \"snapshot\"",
+        example: "samples = 9\nrestore = \"snapshot\"\ndecode = \"admissible\"",
         module: "monte_carlo.rs",
     }
     impl CriticConfig for MonteCarlo {
@@ -251,6 +254,9 @@ impl Critic for Prober {
 
         let values: Vec<Option<f64>> = states.iter().map(Probed::value).collect();
         let of_group: Vec<Vec<f64>> = batch.groups().map(|group| self.values(group, &worth[group.index()], &values)).collect();
+        if let Some(explained) = self.explained(batch, &of_group) {
+            acting.metrics.set(format!("critic/{}/explained_variance", self.name), explained);
+        }
         let column = states::column(batch, |group, after| Some(of_group[group.index()][after.map_or(0, |t| t + 1)] as f32));
         let signal =
             |name: &str| (name.into(), Signal { scope: Scope::State, provider: self.name.clone(), column: column.clone() });
@@ -437,6 +443,28 @@ impl Prober {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How much of the returns that the episodes themselves had the values explain; a path that was cut is worth what its last
+    /// state is.
+    fn explained(&self, batch: &Batch, values: &[Vec<f64>]) -> Option<f64> {
+        let (mut of_state, mut had) = (Vec::new(), Vec::new());
+        for (group, values) in batch.groups().zip(values) {
+            let paid = &batch.turns.env_reward[group.rows()];
+            let returns = group.fold_up(
+                |_| 0.0,
+                |t, future| {
+                    let follows = if group.n_children(t) == 0 { values[t + 1] } else { future };
+                    f64::from(paid[t]) + *self.config.gamma * follows
+                },
+            );
+            let tried = group.tried();
+            for t in (0..group.n_turns()).filter(|t| tried[*t]) {
+                of_state.push(values[group.parent(t).map_or(0, |p| p + 1)]);
+                had.push(returns[t]);
+            }
+        }
+        explained_variance(&of_state, &had)
     }
 
     /// Values of a group's states, `[turns + 1]`; `None` among the `probed` is not known.
