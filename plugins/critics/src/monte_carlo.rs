@@ -24,6 +24,7 @@
 //! * **Failures.** A probe that breaks, or takes longer than `patience` for a step, is left out of the mean, counted in
 //!   `critic/NAME/failed_probes`, and told with the first reason. A state of which no probe came to an end stops the run, or (`failed = "fill"`)
 //!   gets what lies below it: `V(s) = mean over the turns that continue it of r + γ V(next)`, 0 where nothing does.
+//! * **How probes act**: freely, or among the environment's admissible actions, as the records were made.
 //! * **What is paid** to probes is the environment's reward. Reward columns of critics and weights in `[reward]` are not in it.
 //! * **What is attainable.** `critic/NAME/explained_variance` compares the values with the returns that the batch's own episodes had
 //!   from there on, which are independent of the probes. A mean over `K` probes is off by its own noise: exact values would explain
@@ -109,9 +110,6 @@ pub struct MonteCarlo {
     /// Sampling temperature of probes; 0 is greedy.
     #[serde(default = "one")]
     pub temperature: NonNegative,
-    /// What actions of probes may be made of: what the rollout says.
-    #[serde(default)]
-    pub decode: Decode,
     /// Discount per turn, in 0..=1.
     #[serde(default = "undiscounted")]
     pub gamma: Unit,
@@ -154,7 +152,7 @@ plugin! {
         source: "Kazemnejad et al. 2024, VinePPO, arXiv 2410.01679; McGill-NLP/VinePPO",
         when: "Where states can be restored and steps are cheap: values without a trained critic, for `vine`, `gae`, `td` and, played greedily, \
                `remax`. A path of T turns costs T·K continuations.",
-        example: "samples = 9\nrestore = \"snapshot\"\ndecode = \"admissible\"",
+        example: "samples = 9\nrestore = \"snapshot\"",
         module: "monte_carlo.rs",
     }
     impl CriticConfig for MonteCarlo {
@@ -183,9 +181,6 @@ plugin! {
             let mut needs = vec![Need::ExactStateKey, Need::Node(self.agent.clone())];
             if self.restore == Restore::Snapshot {
                 needs.push(Need::ExactSnapshot);
-            }
-            if self.decode == Decode::Admissible {
-                needs.push(Need::Admissible);
             }
             needs
         }
@@ -245,11 +240,11 @@ impl Critic for Prober {
     }
 
     fn judge(&mut self, batch: &Batch, acting: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
-        self.same_decode(batch)?;
+        let decode = self.decode(batch)?;
         let max_turns = acting.tasks.capabilities().max_turns;
         let (worth, mut states) = self.survey(batch, max_turns)?;
         let stream = self.stream(acting);
-        self.probe(&mut states, &stream, acting)?;
+        self.probe(&mut states, decode, &stream, acting)?;
         self.report(&states, acting)?;
 
         let values: Vec<Option<f64>> = states.iter().map(Probed::value).collect();
@@ -265,22 +260,25 @@ impl Critic for Prober {
 }
 
 impl Prober {
-    /// Refuses to probe in another way than the records were made.
-    fn same_decode(&self, batch: &Batch) -> Result<(), PolicyError> {
-        let Some(agent) = batch.agents.get_index_of(&self.config.agent) else { return Ok(()) };
+    /// How the records were made, which is how probes act.
+    fn decode(&self, batch: &Batch) -> Result<Decode, PolicyError> {
+        let Some(agent) = batch.agents.get_index_of(&self.config.agent) else { return Ok(Decode::Free) };
         let rows = (0..batch.turns.parent.len()).filter(|row| batch.turns.agent[*row] as usize == agent);
-        let mut free = rows.flat_map(|row| batch.turns.sampled[row].range()).map(|i| batch.sampled.support[i] == 0);
-        let (wrong, right) = match self.config.decode {
-            Decode::Free => (free.any(|free| !free), "admissible"),
-            Decode::Admissible => (free.any(|free| free), "free"),
-        };
-        if !wrong {
-            return Ok(());
+        let (mut free, mut admissible) = (false, false);
+        for row in rows {
+            let sampled = batch.turns.sampled[row].range();
+            // Where nothing had an alternative, there was a list.
+            admissible |= sampled.is_empty() || sampled.clone().any(|i| batch.sampled.support[i] != 0);
+            free |= sampled.clone().any(|i| batch.sampled.support[i] == 0);
         }
-        Err(PolicyError::Unsupported(format!(
-            "the records were made with `decode = \"{right}\"`, its probes would not be: set `critic.{}.monte-carlo.decode = \"{right}\"`",
-            self.name
-        )))
+        match (free, admissible) {
+            (_, false) => Ok(Decode::Free),
+            (false, true) => Ok(Decode::Admissible),
+            (true, true) => Err(PolicyError::Unsupported(format!(
+                "some actions of `{}` were chosen among admissible ones and some were not: its probes can only act in one way",
+                self.config.agent
+            ))),
+        }
     }
 
     /// The stream of random numbers of this question.
@@ -379,7 +377,7 @@ impl Prober {
     }
 
     /// Probes the states in rounds, until each has enough.
-    fn probe(&self, states: &mut [Probed], stream: &str, acting: &mut Acting<'_>) -> Result<(), PolicyError> {
+    fn probe(&self, states: &mut [Probed], decode: Decode, stream: &str, acting: &mut Acting<'_>) -> Result<(), PolicyError> {
         let mut spent = Ledger::default();
         let mut done = 0;
         while done < self.max_samples {
@@ -394,7 +392,7 @@ impl Prober {
                     starts: &starts,
                     members,
                     temperature: *self.config.temperature as f32,
-                    decode: self.config.decode,
+                    decode,
                     keep: Keep::default(),
                     patience: self.patience,
                     stream: &format!("{stream}/probe-{done}-{}", i * side_by_side),

@@ -86,7 +86,7 @@ fn a_schedule_on_a_critic_that_is_resumed_goes_on() {
 
 #[test]
 fn every_critic_of_values_runs_as_its_example_says() {
-    for (name, decode) in [("oracle", "admissible"), ("tabular", "free"), ("monte-carlo", "free")] {
+    for (name, decode) in [("oracle", "admissible"), ("tabular", "free"), ("monte-carlo", "free"), ("monte-carlo", "admissible")] {
         let example = plugin(Kind::Critic, name).unwrap().example;
         for estimator in ["gae = { gamma = 1.0, lambda = 0.95 }", "vine = {}", "td = { gamma = 1.0 }", "remax = {}"] {
             let text = format!(
@@ -114,7 +114,7 @@ fn a_value_table_learns_from_continuations() {
     std::fs::write(place.path().join("x.toml"), &text).unwrap();
     let report = load(&Request::new(place.path().join("x.toml"))).unwrap_err().to_string();
     assert!(report.contains("`mc_value`") && report.contains("[critic.NAME.monte-carlo]"), "{report}");
-    let both = format!("{text}\n[critic.probes.monte-carlo]\nsamples = 3\ndecode = \"admissible\"\nas_value = false");
+    let both = format!("{text}\n[critic.probes.monte-carlo]\nsamples = 3\nas_value = false");
     let metrics = played(&both);
     assert!(metrics[4]["critic/judge/explained_variance"].is_finite());
     assert!(metrics[4]["cost/branch_tokens"] > 0.0 && metrics[4]["critic/probes/probes"] > 0.0);
@@ -138,7 +138,7 @@ fn targets_that_no_estimator_gives_are_told_before_the_run() {
 #[test]
 fn a_column_that_two_critics_give_is_told_before_the_run() {
     let place = tempfile::tempdir().unwrap();
-    let text = format!("{FEEDBACK}\n[critic.probes.monte-carlo]\nsamples = 3\ndecode = \"admissible\"");
+    let text = format!("{FEEDBACK}\n[critic.probes.monte-carlo]\nsamples = 3");
     std::fs::write(place.path().join("x.toml"), text).unwrap();
     let report = load(&Request::new(place.path().join("x.toml"))).unwrap_err().to_string();
     assert!(
