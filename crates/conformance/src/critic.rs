@@ -825,12 +825,8 @@ fn each_path(logs: Vec<GroupLog>, change: impl Fn(usize, Path) -> Option<Path>) 
 /// The state after a group's first turn, of those paths that went on.
 fn after_the_first_turn(log: &GroupLog) -> Option<Start> {
     let first = log.turns.iter().find_map(|turn| turn.parent).map(|t| &log.turns[t]).filter(|turn| turn.parent.is_none())?;
-    let read = first.read.len() as u32;
-    let history = History {
-        tokens: [&first.read[..], &first.action.tokens].concat(),
-        at: first.action.at.iter().map(|at| read + at).collect(),
-        logprob: first.action.logprob.clone().unwrap_or_default(),
-    };
+    let mut history = History::default();
+    history.push(first);
     let back = Back { snapshot: None, deeds: vec![Deed::of(first)] };
     let state = State { seed: log.seed, back, turns: 1, history, origin: Origin::Restored { age: 1 } };
     Some(Start { task: log.task.clone(), state: Some(state) })
