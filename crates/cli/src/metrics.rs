@@ -132,7 +132,10 @@ const FAMILIES: &[Family] = &[
     ),
     one("critic/NAME/age", "Updates since a reference was copied."),
     three("critic/NAME/info_gain", "What a turn added to how likely the policy finds the right answer."),
-    three("critic/NAME/prefix_ratio", "How much likelier the way to a stored start is now than when it was walked, within bounds."),
+    three(
+        "critic/NAME/prefix_ratio",
+        "How much likelier the way to a stored start is now than when it was walked, within bounds.",
+    ),
     one("critic/NAME/clipped_rate", "Share of stored starts whose ratio a bound cut."),
     one("critic/NAME/answers", "Answers that a generative critic gave in this update."),
     one(

@@ -220,8 +220,10 @@ mod tests {
         let whole = ratios(&mut world, logs.clone(), "max = 1e9");
         // The same histories as turns of a batch, scored by hand.
         for (log, ratio) in logs.iter().zip(whole).take(40) {
-            let turns: Vec<TurnLog> =
-                (0..).zip(&log.history.turns).map(|(t, turn)| TurnLog { parent: usize::checked_sub(t, 1), ..turn.into() }).collect();
+            let turns: Vec<TurnLog> = (0..)
+                .zip(&log.history.turns)
+                .map(|(t, turn)| TurnLog { parent: usize::checked_sub(t, 1), ..turn.into() })
+                .collect();
             let leaves = vec![LeafLog { turn: Some(turns.len() - 1), end: End::Truncated(Limit::Turns), seed: 0 }];
             let then: f64 = turns.iter().flat_map(|turn| turn.action.logprob.iter().flatten()).map(|x| f64::from(*x)).sum();
             let batch = Batch::from_groups(vec![GroupLog { turns, leaves, ..GroupLog::default() }], NonFinite::Refuse).unwrap();

@@ -86,7 +86,8 @@ fn a_schedule_on_a_critic_that_is_resumed_goes_on() {
 
 #[test]
 fn every_critic_of_values_runs_as_its_example_says() {
-    for (name, decode) in [("oracle", "admissible"), ("tabular", "free"), ("monte-carlo", "free"), ("monte-carlo", "admissible")] {
+    for (name, decode) in [("oracle", "admissible"), ("tabular", "free"), ("monte-carlo", "free"), ("monte-carlo", "admissible")]
+    {
         let example = plugin(Kind::Critic, name).unwrap().example;
         for estimator in ["gae = { gamma = 1.0, lambda = 0.95 }", "vine = {}", "td = { gamma = 1.0 }", "remax = {}"] {
             let text = format!(

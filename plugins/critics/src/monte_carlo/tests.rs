@@ -287,8 +287,7 @@ fn estimators_with_a_critic_read_its_values() {
 fn asked_twice_in_an_update_it_plays_anew() {
     let mut world = World::new(REPAIR, &["actor"], Vec::new());
     let mut batch = world.batch("independent", ROLLOUT);
-    let mut critic =
-        NamedCritic { name: "mc".into(), critic: world.critic("mc", "monte-carlo", "samples = 5") };
+    let mut critic = NamedCritic { name: "mc".into(), critic: world.critic("mc", "monte-carlo", "samples = 5") };
     let mut ask = |world: &mut World| {
         batch.signals.clear();
         world.judge(&mut critic, &mut batch).unwrap();
