@@ -101,7 +101,9 @@ fn every_rollout_whose_needs_are_met_trains_and_resumes() {
             true => example.replace(" }", &format!(", {decode} }}")),
             false => format!("{example}\n{decode}"),
         };
-        format!("critic.exact.oracle = {{}}\nestimator = \"grpo\"\n[rollout.{name}]\n{example}\n")
+        // Who judges candidates. It judges by the policy as it is, so it refuses episodes of an earlier one.
+        let critic = if example.contains("column") { "critic.exact.oracle = {}" } else { "" };
+        format!("{critic}\nestimator = \"grpo\"\n[rollout.{name}]\n{example}\n")
     };
     let trained = all.iter().filter(|(name, example)| trains(name, &with(name, example))).count();
     println!("{trained} of {} rollouts trained and resumed", all.len());

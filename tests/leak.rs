@@ -314,7 +314,7 @@ fn critics_read_privileged_text_only_where_they_ask_for_it() {
         let credit: Vec<Credit> = batch.groups().map(|g| Credit::per_turn(vec![1.0; g.n_turns()])).collect();
         let lessons = critic.critic.learn(&batch, &credit, &mut acting).expect("learned");
         let mut fed = fed.lock().expect("no test thread panics").clone();
-        fed.extend(lessons.iter().flat_map(|lesson| context_of(&lesson.rows)));
+        fed.extend(lessons.iter().filter_map(|lesson| lesson.rows.own()).flat_map(|rows| context_of(rows)));
         let read = secret.iter().any(|token| fed.contains(token));
         assert_eq!(read, needs.contains(&Need::Privileged), "`{}`", row.name);
         // Whatever the critic did, the actor's rows are what they were.

@@ -16,7 +16,9 @@ import random
 import statistics
 import sys
 
-T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from intervals import T_975, student
+
 REPETITIONS = 2000
 
 
@@ -50,10 +52,7 @@ def differences(ours, theirs, kind):
 
 
 def by_seeds(runs):
-    means = [statistics.fmean(run) for run in runs]
-    half = T_975[len(means) - 1] * statistics.stdev(means) / len(means) ** 0.5
-    mean = statistics.fmean(means)
-    return mean, mean - half, mean + half
+    return student([statistics.fmean(run) for run in runs])
 
 
 def by_bootstrap(runs):

@@ -125,12 +125,18 @@ const FAMILIES: &[Family] = &[
         "critic/NAME/half_width",
         "Half of a 95 % interval of a value of `monte-carlo`, mean over states with two continuations or more.",
     ),
+    one("critic/NAME/explained_variance_held_out", "The same on the groups that a critic does not learn from, `held_out`."),
     one(
         "critic/NAME/explained_variance_after",
         "The same on the episodes of the update before, which it has learned from by now.",
     ),
     one("critic/NAME/age", "Updates since a reference was copied."),
     three("critic/NAME/info_gain", "What a turn added to how likely the policy finds the right answer."),
+    three(
+        "critic/NAME/prefix_ratio",
+        "How much likelier the way to a stored start is now than when it was walked, within bounds.",
+    ),
+    one("critic/NAME/clipped_rate", "Share of stored starts whose ratio a bound cut."),
     one("critic/NAME/answers", "Answers that a generative critic gave in this update."),
     one(
         "critic/NAME/parse_failure_rate",
@@ -198,6 +204,10 @@ const FAMILIES: &[Family] = &[
     one("NODE/grad_norm", "Mean global gradient norm of a policy node's steps, before clipping."),
     one("NODE/lr", "Learning rate of a policy node."),
     one("NODE/steps", "Optimiser steps of a policy node in this update."),
+    one(
+        "NODE/backward_passes",
+        "Backward passes of a policy node in this update: one for each micro-batch that somebody learns from, however many learn.",
+    ),
     one("NODE/skipped_steps", "Steps left out because the gradient was not finite."),
     one("NODE/empty_update", "1 where there was nothing to train a policy node on."),
     three("signal/NAME", "A column that a critic computed."),

@@ -66,6 +66,8 @@ pub fn lacks<'a>(needs: &'a [Need], provided: &[Need]) -> Option<&'a Need> {
         | Need::BehaviorLogprob
         | Need::Entropy
         | Need::Differentiable(_)
+        | Need::Hidden
+        | Need::Target(_)
         | Need::Node(_) => false,
     };
     needs.iter().find(|need| environments(need) && !provided.contains(need))
@@ -170,7 +172,12 @@ impl<'a> Subject<'a> {
     fn stands(&self) -> Result<Option<String>, Finding> {
         let mut world = World::new(self)?;
         let critic = self.build()?;
-        let promised: BTreeSet<Need> = self.config.provides().into_iter().collect();
+        // A column that may have gaps is promised as one that has some states.
+        let column = |need: Need| match need {
+            Need::SomeStates(name) => Need::Signal(name, Scope::State),
+            other => other,
+        };
+        let promised: BTreeSet<Need> = self.config.provides().into_iter().map(column).collect();
         let declared: BTreeSet<Need> = critic.provides().into_iter().map(|(name, scope)| Need::Signal(name, scope)).collect();
         if critic.provides().len() != declared.len() {
             return Err("it declares a column twice".to_string().into());
@@ -179,6 +186,9 @@ impl<'a> Subject<'a> {
             let remedy = "`CriticConfig::provides` and `Critic::provides` name the same columns: `check` reads the one, the loop the other";
             let why = format!("its table and the live critic do not agree on {column}");
             return Err(Finding { remedy: remedy.into(), ..Finding::from(why) });
+        }
+        if self.config.needs().contains(&Need::Hidden) && !self.world.policy.hidden() {
+            return Ok(Some("the policy that it is checked with has no hidden vectors".into()));
         }
         for (node, head) in critic.heads() {
             let policy = world.nodes.get_mut(&node).ok_or_else(|| absent_node("a head on", &node))?;
@@ -282,7 +292,8 @@ impl<'a> Subject<'a> {
             }
             // Length, finite, not there yet.
             batch.add_signal(name, signal.clone())?;
-            if signal.scope == Scope::State {
+            let may_have_gaps = self.config.provides().contains(&Need::SomeStates(name.clone()));
+            if signal.scope == Scope::State && !may_have_gaps {
                 batch.groups().try_for_each(|group| without_gaps(name, &signal.column, group))?;
             }
         }
@@ -547,9 +558,11 @@ impl<'a> Subject<'a> {
     fn fits(&self, critic: &dyn Critic, batch: &Batch, lessons: &[Lesson]) -> Result<(), Finding> {
         let mut own: BTreeSet<String> = critic.provides().into_iter().map(|(name, _)| name).collect();
         own.extend(critic.heads().into_iter().map(|(_, head)| head.name));
+        // Where neither has a name that fits, the target has the critic's.
+        own.insert(NAME.into());
         let target = |name: &str| match own.contains(name) {
             true => Ok(()),
-            false => Err(format!("a lesson has a target for `{name}`, which is neither its column nor its head")),
+            false => Err(format!("a lesson has a target for `{name}`, which is neither its column, nor its head, nor itself")),
         };
         for lesson in lessons {
             if !self.nodes.contains(&lesson.node) {
@@ -812,12 +825,8 @@ fn each_path(logs: Vec<GroupLog>, change: impl Fn(usize, Path) -> Option<Path>) 
 /// The state after a group's first turn, of those paths that went on.
 fn after_the_first_turn(log: &GroupLog) -> Option<Start> {
     let first = log.turns.iter().find_map(|turn| turn.parent).map(|t| &log.turns[t]).filter(|turn| turn.parent.is_none())?;
-    let read = first.read.len() as u32;
-    let history = History {
-        tokens: [&first.read[..], &first.action.tokens].concat(),
-        at: first.action.at.iter().map(|at| read + at).collect(),
-        logprob: first.action.logprob.clone().unwrap_or_default(),
-    };
+    let mut history = History::default();
+    history.push(first);
     let back = Back { snapshot: None, deeds: vec![Deed::of(first)] };
     let state = State { seed: log.seed, back, turns: 1, history, origin: Origin::Restored { age: 1 } };
     Some(Start { task: log.task.clone(), state: Some(state) })

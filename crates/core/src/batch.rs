@@ -379,7 +379,7 @@ impl Batch {
         }
         if let Some(taken) = self.signals.get(name) {
             return Err(format!(
-                "signal `{name}` of `{}` is already given by `{}`; rename one with `as`",
+                "signal `{name}` of `{}` is already given by `{}`: a column has one provider",
                 signal.provider, taken.provider
             ));
         }

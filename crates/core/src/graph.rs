@@ -1,9 +1,10 @@
 //! Whether the plugins of an experiment fit together: every need is covered before the first rollout.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::critic::CriticConfig;
 use crate::environment::TaskSetConfig;
+use crate::estimator::AdvantageEstimator;
 use crate::experiment::{Experiment, Old};
 use crate::need::{Need, Provide, covers};
 use crate::objective::DiffColumn;
@@ -93,14 +94,16 @@ fn providers(experiment: &Experiment, table: &toml::Table) -> Vec<(Vec<String>, 
     let mut providers = vec![
         (slot(table, &["environment"]), experiment.environment.provides()),
         (slot(table, &["rollout"]), experiment.rollout.provides()),
+        (slot(table, &["estimator"]), experiment.estimator.targets().into_iter().map(Need::Target).collect()),
     ];
     for (name, critic) in &experiment.critic {
         providers.push((slot(table, &["critic", name]), critic.provides()));
     }
     let agent = experiment.rollout.agent();
     if let Some(policy) = experiment.policy.get(agent) {
-        let columns = policy.columns().into_iter().map(Need::Differentiable).collect();
-        providers.push((slot(table, &["policy", agent]), columns));
+        let columns = policy.columns().into_iter().map(Need::Differentiable);
+        let hidden = policy.hidden().then_some(Need::Hidden);
+        providers.push((slot(table, &["policy", agent]), columns.chain(hidden).collect()));
     }
     providers
 }
@@ -123,6 +126,8 @@ pub fn check(experiment: &Experiment, table: &toml::Table) -> Vec<Unmet> {
             });
         }
     }
+
+    unmet.extend(given_twice(&providers(experiment, table)));
 
     for name in experiment.reward.keys().filter(|name| *name != "env") {
         let known = [Scope::Turn, Scope::Token].into_iter().any(|scope| covers(&provided, &Need::Signal(name.clone(), scope)));
@@ -157,6 +162,30 @@ pub fn check(experiment: &Experiment, table: &toml::Table) -> Vec<Unmet> {
         });
     }
     unmet
+}
+
+/// Critics that give a column which somebody before them gives too.
+fn given_twice(providers: &[(Vec<String>, Vec<Provide>)]) -> Vec<Unmet> {
+    let mut given: BTreeMap<&str, &[String]> = BTreeMap::new();
+    let mut twice = Vec::new();
+    for (path, provides) in providers {
+        let columns: BTreeSet<&str> = provides.iter().filter_map(Need::column).map(|(name, _)| name).collect();
+        for column in columns {
+            match given.get(column) {
+                Some(first) => twice.push(Unmet {
+                    path: path.clone(),
+                    message: format!("`{}` gives the column `{column}`, which `{}` gives too", path.join("."), first.join(".")),
+                    help: "a column has one provider: leave one of them out, or, where it has a key for that (`column`, `as_value`), \
+                           let it give another"
+                        .into(),
+                }),
+                None => {
+                    given.insert(column, path);
+                }
+            }
+        }
+    }
+    twice
 }
 
 /// Critics in an order in which each comes after those whose columns it needs; names break ties.
@@ -227,18 +256,26 @@ fn remedy(need: &Need, by: &str, experiment: &Experiment) -> String {
             who.push(format!("environment `{}`", row.name));
         }
     }
+    if let Need::Target(column) = need {
+        let gives = |name: &str, body: &str| {
+            example::<Slot<dyn AdvantageEstimator>>(name, body).is_some_and(|estimator| estimator.targets().contains(column))
+        };
+        let gave = plugins(Kind::Estimator).into_iter().filter(|row| gives(row.name, row.example));
+        who.extend(gave.map(|row| format!("estimator `{}`", row.name)));
+        return format!("another `target`, or one of: {}", who.join(", "));
+    }
     for row in plugins(Kind::Rollout) {
         if example::<Slot<dyn RolloutConfig>>(row.name, row.example).is_some_and(|c| covers(&c.provides(), need)) {
             who.push(format!("rollout `{}`", row.name));
         }
     }
     for row in plugins(Kind::Policy) {
-        let columns =
-            example::<Slot<dyn crate::policy::PolicyConfig>>(row.name, row.example).map(|c| c.columns()).unwrap_or_default();
+        let Some(config) = example::<Slot<dyn crate::policy::PolicyConfig>>(row.name, row.example) else { continue };
         if let Need::Differentiable(DiffColumn::Head(_)) = need {
             continue;
         }
-        if columns.into_iter().any(|c| &Need::Differentiable(c) == need) {
+        let has = config.columns().into_iter().any(|c| &Need::Differentiable(c) == need);
+        if has || (*need == Need::Hidden && config.hidden()) {
             who.push(format!("policy `{}`", row.name));
         }
     }

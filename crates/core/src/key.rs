@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 
 use indexmap::IndexSet;
+use serde::{Deserialize, Serialize};
 
 /// Id of an interned key. Ids follow the order of first appearance.
 pub type KeyId = u32;
 
 /// A table of byte strings. Its order is the order of insertion; the hasher's randomness cannot leak.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Keys {
     set: IndexSet<Box<[u8]>>,
 }

@@ -246,12 +246,51 @@ pub enum Origin {
 /// Turns before the group's start: context, never trained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// All tokens, fed and sampled.
+    /// The sequence that the group's first turns go on from: all tokens, fed and sampled, since it last began anew.
     pub tokens: Vec<u32>,
-    /// Offsets of the sampled ones.
-    pub at: Vec<u32>,
-    /// Their behaviour log-probabilities, kept for prefix ratios, `[at]`.
-    pub logprob: Vec<f32>,
+    /// The turns themselves from the task's beginning on, kept for prefix ratios; none where nobody asks for those.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<FrozenTurn>,
+}
+
+impl History {
+    /// The history after one more turn.
+    pub fn push(&mut self, turn: &TurnLog) {
+        if turn.context == Context::Restart {
+            self.tokens.clear();
+        }
+        self.tokens.extend_from_slice(&turn.read);
+        self.tokens.extend_from_slice(&turn.action.tokens);
+        self.turns.push(FrozenTurn {
+            agent: turn.agent.clone(),
+            context: turn.context,
+            read: turn.read.clone(),
+            action: turn.action.clone(),
+            state: turn.state.clone(),
+        });
+    }
+}
+
+/// What a policy needs to score an action again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FrozenTurn {
+    /// The agent that acted (its policy node).
+    pub agent: Arc<str>,
+    /// How `read` joins the sequence.
+    pub context: Context,
+    /// What it read since its last action.
+    pub read: Vec<u32>,
+    /// What it did, with the log-probabilities of then.
+    pub action: Action,
+    /// Exact key of the state before acting.
+    pub state: Vec<u8>,
+}
+
+impl From<&FrozenTurn> for TurnLog {
+    fn from(turn: &FrozenTurn) -> Self {
+        let FrozenTurn { agent, context, read, action, state } = turn.clone();
+        Self { agent, context, read, action, state, ..Self::default() }
+    }
 }
 
 /// Paths that share a task and a start.

@@ -36,6 +36,10 @@ pub enum Need {
     GroundTruth,
     /// Exact values.
     Oracle,
+    /// A policy that gives hidden vectors.
+    Hidden,
+    /// Targets for a column of values, from the estimator.
+    Target(String),
     /// A policy node of that name.
     Node(String),
 }
@@ -70,6 +74,8 @@ impl fmt::Display for Need {
             Need::Privileged => f.write_str("privileged text"),
             Need::GroundTruth => f.write_str("ground truth"),
             Need::Oracle => f.write_str("an exact oracle"),
+            Need::Hidden => f.write_str("a policy with hidden vectors"),
+            Need::Target(name) => write!(f, "an estimator that gives targets for the column `{name}`"),
             Need::Node(name) => write!(f, "a policy node `{name}`"),
         }
     }

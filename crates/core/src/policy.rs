@@ -135,6 +135,8 @@ pub struct StepReport {
     pub gradient_norm: f64,
     /// Whether the step was left out because the gradient was not finite.
     pub skipped: bool,
+    /// Backward passes that the gradient is the sum of: one for each micro-batch that a coefficient weighs.
+    pub passes: u64,
 }
 
 /// A scalar head on the policy's trunk. Heads are declared by critics and created by the policy.
@@ -252,6 +254,11 @@ pub trait PolicyConfig: fmt::Debug + Send + Sync {
 
     /// Columns it can differentiate, known before it is built (heads come with the critics that add them).
     fn columns(&self) -> Vec<DiffColumn>;
+
+    /// Whether it gives hidden vectors ([`ScoreRequest::hidden`]).
+    fn hidden(&self) -> bool {
+        false
+    }
 
     /// What it needs.
     fn needs(&self) -> Vec<Need> {

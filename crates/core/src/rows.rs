@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::batch::{Batch, Span};
 use crate::credit::{Credit, spread};
 use crate::key::{KeyId, Keys};
@@ -23,7 +25,7 @@ pub mod column {
 }
 
 /// The part of a row that one turn sampled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RowTurn {
     /// Row of the turn in the batch it came from.
     pub turn: u32,
@@ -38,7 +40,7 @@ pub struct RowTurn {
 }
 
 /// One sequence.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RowBounds {
     /// Its tokens, a range of [`RowSet::tokens`].
     pub tokens: Range<usize>,
@@ -55,7 +57,7 @@ pub struct RowBounds {
 }
 
 /// Sequences to train on. Immutable once built, so that several objectives share one forward pass over it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RowSet {
     /// All tokens of all rows.
     pub tokens: Vec<u32>,

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
 /// What a column has one number for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
@@ -13,8 +15,9 @@ pub enum Scope {
     Token,
 }
 
-/// A column of numbers. Where none is absent, a number takes four bytes.
-#[derive(Clone, Debug, Default)]
+/// A column of numbers. Where none is absent, a number takes four bytes. It is written as a list with `null` where there is none.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Option<f32>>", into = "Vec<Option<f32>>")]
 pub struct Column {
     values: Vec<f32>,
     /// Empty where all are present.
@@ -142,6 +145,11 @@ impl From<Vec<Option<f32>>> for Column {
 impl PartialEq for Column {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
+    }
+}
+impl From<Column> for Vec<Option<f32>> {
+    fn from(column: Column) -> Self {
+        column.iter().collect()
     }
 }
 impl<T: AsRef<[Option<f32>]>> PartialEq<T> for Column {

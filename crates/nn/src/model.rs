@@ -18,6 +18,8 @@ pub struct Model {
     pub(crate) frozen: Frozen,
     pub(crate) optimizer: OptimizerState,
     gradients: FlatGradients,
+    /// Backward passes that they are the sum of.
+    passes: u64,
 }
 
 impl Deref for Model {
@@ -31,7 +33,7 @@ impl Deref for Model {
 impl From<Frozen> for Model {
     /// Starts to train frozen weights, with a fresh optimiser.
     fn from(frozen: Frozen) -> Self {
-        Self { frozen, optimizer: Vec::new(), gradients: Vec::new() }
+        Self { frozen, optimizer: Vec::new(), gradients: Vec::new(), passes: 0 }
     }
 }
 
@@ -85,10 +87,11 @@ impl Model {
         }
         let heads = self.head_indices(&request.heads)?;
         let job = Job { frozen: &self.frozen, rows, micro_batches, request, heads, coefficients };
-        let gradients = job.run(workers)?;
-        if !gradients.is_empty() {
-            add_gradients(&mut self.gradients, gradients);
+        let added = job.run(workers)?;
+        if !added.sum.is_empty() {
+            add_gradients(&mut self.gradients, added.sum);
         }
+        self.passes += added.passes;
         Ok(())
     }
 
@@ -96,12 +99,13 @@ impl Model {
     /// nothing and is reported. Without any gradient (every coefficient was 0) nothing changes either.
     pub fn optim_step(&mut self, step: &AdamW) -> StepReport {
         let gradients = std::mem::take(&mut self.gradients);
+        let passes = std::mem::take(&mut self.passes);
         let norm = global_norm(&gradients);
         if !norm.is_finite() {
-            return StepReport { gradient_norm: norm, skipped: true };
+            return StepReport { gradient_norm: norm, skipped: true, passes };
         }
         if gradients.is_empty() {
-            return StepReport { gradient_norm: 0.0, skipped: false };
+            return StepReport { gradient_norm: 0.0, skipped: false, passes };
         }
         let scale = step.clip_scale(norm);
         let parameters = self.parameters();
@@ -117,12 +121,13 @@ impl Model {
             }
             None => value,
         });
-        StepReport { gradient_norm: norm, skipped: false }
+        StepReport { gradient_norm: norm, skipped: false, passes }
     }
 
     /// Forgets the accumulated gradient.
     pub fn clear_gradients(&mut self) {
         self.gradients.clear();
+        self.passes = 0;
     }
 
     /// Weights and optimiser state; accumulated gradients are not part of it. A model that loads them continues to the
@@ -138,7 +143,7 @@ impl Model {
     /// [`NnError::Saved`] if the bytes are damaged or belong to another configuration.
     pub fn load(&mut self, bytes: &[u8]) -> Result<(), NnError> {
         let (frozen, optimizer) = saved::read(&self.frozen, bytes)?;
-        *self = Self { frozen, optimizer, gradients: Vec::new() };
+        *self = Self { frozen, optimizer, gradients: Vec::new(), passes: 0 };
         Ok(())
     }
 
@@ -337,7 +342,7 @@ mod tests {
     fn a_step_without_gradient_changes_nothing() {
         let mut model = tiny_model(true);
         let before = model.save();
-        assert_eq!(model.optim_step(&step()), StepReport { gradient_norm: 0.0, skipped: false });
+        assert_eq!(model.optim_step(&step()), StepReport { gradient_norm: 0.0, skipped: false, passes: 0 });
         assert_eq!(model.save(), before);
     }
 

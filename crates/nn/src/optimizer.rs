@@ -27,6 +27,8 @@ pub struct StepReport {
     pub gradient_norm: f64,
     /// Whether the step was left out because the gradient was not finite.
     pub skipped: bool,
+    /// Backward passes that the gradient is the sum of: one for each micro-batch that a coefficient weighs.
+    pub passes: u64,
 }
 
 /// Moments of one parameter.

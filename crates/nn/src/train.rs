@@ -43,7 +43,16 @@ pub type Coefficients<'a> = dyn Fn(usize, &Columns) -> Columns + Sync + 'a;
 struct InOrder {
     next: usize,
     waiting: BTreeMap<usize, FlatGradients>,
-    sum: FlatGradients,
+    added: Added,
+}
+
+/// What a job found.
+#[derive(Default)]
+pub(crate) struct Added {
+    /// The sum over micro-batches.
+    pub sum: FlatGradients,
+    /// Backward passes: one for each micro-batch that a coefficient weighs.
+    pub passes: u64,
 }
 
 impl InOrder {
@@ -52,7 +61,8 @@ impl InOrder {
         while let Some(gradients) = self.waiting.remove(&self.next) {
             self.next += 1;
             if !gradients.is_empty() {
-                add_gradients(&mut self.sum, gradients);
+                add_gradients(&mut self.added.sum, gradients);
+                self.added.passes += 1;
             }
         }
     }
@@ -76,7 +86,7 @@ pub(crate) struct Job<'a> {
 
 impl Job<'_> {
     /// Runs all micro-batches on `workers` threads and returns the sum of their gradients.
-    pub fn run(&self, workers: usize) -> Result<FlatGradients, NnError> {
+    pub fn run(&self, workers: usize) -> Result<Added, NnError> {
         let queue = AtomicUsize::new(0);
         let result = Mutex::new(Ok(InOrder::default()));
         let work = || {
@@ -106,7 +116,7 @@ impl Job<'_> {
                 }
             });
         }
-        result.into_inner().expect("a worker panicked").map(|in_order| in_order.sum)
+        result.into_inner().expect("a worker panicked").map(|in_order| in_order.added)
     }
 
     fn micro_batch(&self, net: &Transformer, index: usize) -> Result<FlatGradients, NnError> {

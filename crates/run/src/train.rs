@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::evaluate::declared_signals;
 use crate::live::{Live, Stage};
 use crate::metrics;
-use crate::update::{Ask, UpdateError, update};
+use crate::update::{self, Ask, UpdateError, update};
 
 /// Why an update failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +106,8 @@ pub fn train(live: &mut Live, experiment: &Experiment, now: &Now) -> Result<Trai
     for (node, asks) in by_policy_node(&batch, &credit, &lessons, experiment)? {
         let failed = |source| TrainError::Update { node: node.into(), source };
         let policy = world.nodes.get_mut(node).ok_or_else(|| failed(UpdateError::NoNode))?;
-        let updated = update(node, &mut **policy, asks, &experiment.update, now, world.seeds, &mut world.ledger);
+        let trained = update::Node { name: node, policy: &mut **policy, acted: batch.agents.contains(node) };
+        let updated = update(trained, asks, &experiment.update, now, world.seeds, &mut world.ledger);
         metrics.extend(updated.map_err(failed)?);
     }
     world.tasks.learn(&metrics::outcomes(&batch));

@@ -14,6 +14,16 @@ use ascribe_core::{Column, Draw, Metrics, Now, Objective, Policy, RowSet, Seeds}
 const COMPARE_EVERY: u32 = 10;
 const COMPARE_ROWS: usize = 16;
 
+/// A policy node that is trained.
+pub struct Node<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The policy.
+    pub policy: &'a mut dyn Policy,
+    /// Whether it sampled actions of the batch: then its log-probabilities are compared with the sampler's.
+    pub acted: bool,
+}
+
 /// What somebody wants trained on a policy node.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
@@ -54,17 +64,17 @@ pub enum UpdateError {
 /// # Errors
 /// If the policy fails, or an objective that forms ratios gets tokens without log-probabilities.
 pub fn update(
-    name: &str,
-    policy: &mut dyn Policy,
+    node: Node<'_>,
     asks: Vec<Ask<'_>>,
     settings: &Update,
     now: &Now,
     seeds: Seeds,
     ledger: &mut Ledger,
 ) -> Result<Metrics, UpdateError> {
+    let Node { name, policy, acted } = node;
     let mut metrics = Metrics::default();
-    let (sets, asks) = with_old(policy, asks, settings.old, now, &mut metrics)?;
-    let (mut sums, mut norms, mut skipped) = (Sums::default(), Vec::new(), 0u32);
+    let (sets, asks) = with_old(policy, acted, asks, settings.old, now, &mut metrics)?;
+    let (mut sums, mut norms, mut skipped, mut passes) = (Sums::default(), Vec::new(), 0u32, 0);
     for epoch in 0..settings.epochs.get() {
         let cuts: Vec<Vec<Vec<u32>>> = (0u32..)
             .zip(&sets)
@@ -91,6 +101,7 @@ pub fn update(
             }
             policy.forward_backward(&parts, settings.micro_batch_tokens.get(), now)?.into_iter().for_each(|s| sums.merge(s));
             let report = policy.optim_step(&settings.step())?;
+            passes += report.passes;
             if report.skipped {
                 skipped += 1;
             } else {
@@ -108,6 +119,7 @@ pub fn update(
     }
     metrics.set(format!("{name}/steps"), norms.len() as f64 + f64::from(skipped));
     metrics.set(format!("{name}/skipped_steps"), f64::from(skipped));
+    metrics.set(format!("{name}/backward_passes"), passes as f64);
     metrics.set(format!("{name}/lr"), *settings.learning_rate);
     if !norms.is_empty() {
         metrics.set(format!("{name}/grad_norm"), norms.iter().sum::<f64>() / norms.len() as f64);
@@ -135,6 +147,7 @@ type Asked<'a> = (Vec<Arc<RowSet>>, Vec<(usize, Ask<'a>)>);
 /// Gives the sets that need one their `old` column, fixed for the whole update.
 fn with_old<'a>(
     policy: &mut dyn Policy,
+    acted: bool,
     asks: Vec<Ask<'a>>,
     old: Old,
     now: &Now,
@@ -160,7 +173,7 @@ fn with_old<'a>(
             compare(&behavior, &recomputed, metrics);
             Column::full(recomputed)
         } else {
-            if now.update.is_multiple_of(COMPARE_EVERY) && behavior.iter_present().next().is_some() {
+            if acted && now.update.is_multiple_of(COMPARE_EVERY) && behavior.iter_present().next().is_some() {
                 let n = rows.len().min(COMPARE_ROWS);
                 let some: Vec<u32> = (0..n).map(|r| (r * rows.len() / n) as u32).collect();
                 let sample = rows.subset(&some);

@@ -24,7 +24,11 @@
 //! * **Failures.** A probe that breaks, or takes longer than `patience` for a step, is left out of the mean, counted in
 //!   `critic/NAME/failed_probes`, and told with the first reason. A state of which no probe came to an end stops the run, or (`failed = "fill"`)
 //!   gets what lies below it: `V(s) = mean over the turns that continue it of r + γ V(next)`, 0 where nothing does.
+//! * **How probes act**: freely, or among the environment's admissible actions, as the records were made.
 //! * **What is paid** to probes is the environment's reward. Reward columns of critics and weights in `[reward]` are not in it.
+//! * **What is attainable.** `critic/NAME/explained_variance` compares the values with the returns that the batch's own episodes had
+//!   from there on, which are independent of the probes. A mean over `K` probes is off by its own noise: exact values would explain
+//!   `1 − (1 − x) K/(K + 1)` where these explain `x`.
 //! * **Cost.** Tokens that probes sample and read are `branch_tokens` of the ledger; their steps and restores count as such.
 
 use std::collections::BTreeMap;
@@ -41,7 +45,7 @@ use ascribe_core::rollout::{Acting, RolloutError, node};
 use ascribe_core::{
     Batch, BuildContext, BuildError, Critic, CriticConfig, End, Group, Limit, Need, Provide, Scope, Signal, plugin,
 };
-use ascribe_math::{Deviation, moments};
+use ascribe_math::{Deviation, explained_variance, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -106,9 +110,6 @@ pub struct MonteCarlo {
     /// Sampling temperature of probes; 0 is greedy.
     #[serde(default = "one")]
     pub temperature: NonNegative,
-    /// What actions of probes may be made of: what the rollout says.
-    #[serde(default)]
-    pub decode: Decode,
     /// Discount per turn, in 0..=1.
     #[serde(default = "undiscounted")]
     pub gamma: Unit,
@@ -181,9 +182,6 @@ plugin! {
             if self.restore == Restore::Snapshot {
                 needs.push(Need::ExactSnapshot);
             }
-            if self.decode == Decode::Admissible {
-                needs.push(Need::Admissible);
-            }
             needs
         }
         fn provides(&self) -> Vec<Provide> {
@@ -242,15 +240,18 @@ impl Critic for Prober {
     }
 
     fn judge(&mut self, batch: &Batch, acting: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
-        self.same_decode(batch)?;
+        let decode = self.decode(batch)?;
         let max_turns = acting.tasks.capabilities().max_turns;
         let (worth, mut states) = self.survey(batch, max_turns)?;
         let stream = self.stream(acting);
-        self.probe(&mut states, &stream, acting)?;
+        self.probe(&mut states, decode, &stream, acting)?;
         self.report(&states, acting)?;
 
         let values: Vec<Option<f64>> = states.iter().map(Probed::value).collect();
         let of_group: Vec<Vec<f64>> = batch.groups().map(|group| self.values(group, &worth[group.index()], &values)).collect();
+        if let Some(explained) = self.explained(batch, &of_group) {
+            acting.metrics.set(format!("critic/{}/explained_variance", self.name), explained);
+        }
         let column = states::column(batch, |group, after| Some(of_group[group.index()][after.map_or(0, |t| t + 1)] as f32));
         let signal =
             |name: &str| (name.into(), Signal { scope: Scope::State, provider: self.name.clone(), column: column.clone() });
@@ -259,22 +260,25 @@ impl Critic for Prober {
 }
 
 impl Prober {
-    /// Refuses to probe in another way than the records were made.
-    fn same_decode(&self, batch: &Batch) -> Result<(), PolicyError> {
-        let Some(agent) = batch.agents.get_index_of(&self.config.agent) else { return Ok(()) };
+    /// How the records were made, which is how probes act.
+    fn decode(&self, batch: &Batch) -> Result<Decode, PolicyError> {
+        let Some(agent) = batch.agents.get_index_of(&self.config.agent) else { return Ok(Decode::Free) };
         let rows = (0..batch.turns.parent.len()).filter(|row| batch.turns.agent[*row] as usize == agent);
-        let mut free = rows.flat_map(|row| batch.turns.sampled[row].range()).map(|i| batch.sampled.support[i] == 0);
-        let (wrong, right) = match self.config.decode {
-            Decode::Free => (free.any(|free| !free), "admissible"),
-            Decode::Admissible => (free.any(|free| free), "free"),
-        };
-        if !wrong {
-            return Ok(());
+        let (mut free, mut admissible) = (false, false);
+        for row in rows {
+            let sampled = batch.turns.sampled[row].range();
+            // Where nothing had an alternative, there was a list.
+            admissible |= sampled.is_empty() || sampled.clone().any(|i| batch.sampled.support[i] != 0);
+            free |= sampled.clone().any(|i| batch.sampled.support[i] == 0);
         }
-        Err(PolicyError::Unsupported(format!(
-            "the records were made with `decode = \"{right}\"`, its probes would not be: set `critic.{}.monte-carlo.decode = \"{right}\"`",
-            self.name
-        )))
+        match (free, admissible) {
+            (_, false) => Ok(Decode::Free),
+            (false, true) => Ok(Decode::Admissible),
+            (true, true) => Err(PolicyError::Unsupported(format!(
+                "some actions of `{}` were chosen among admissible ones and some were not: its probes can only act in one way",
+                self.config.agent
+            ))),
+        }
     }
 
     /// The stream of random numbers of this question.
@@ -373,7 +377,7 @@ impl Prober {
     }
 
     /// Probes the states in rounds, until each has enough.
-    fn probe(&self, states: &mut [Probed], stream: &str, acting: &mut Acting<'_>) -> Result<(), PolicyError> {
+    fn probe(&self, states: &mut [Probed], decode: Decode, stream: &str, acting: &mut Acting<'_>) -> Result<(), PolicyError> {
         let mut spent = Ledger::default();
         let mut done = 0;
         while done < self.max_samples {
@@ -388,7 +392,7 @@ impl Prober {
                     starts: &starts,
                     members,
                     temperature: *self.config.temperature as f32,
-                    decode: self.config.decode,
+                    decode,
                     keep: Keep::default(),
                     patience: self.patience,
                     stream: &format!("{stream}/probe-{done}-{}", i * side_by_side),
@@ -437,6 +441,28 @@ impl Prober {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How much of the returns that the episodes themselves had the values explain; a path that was cut is worth what its last
+    /// state is.
+    fn explained(&self, batch: &Batch, values: &[Vec<f64>]) -> Option<f64> {
+        let (mut of_state, mut had) = (Vec::new(), Vec::new());
+        for (group, values) in batch.groups().zip(values) {
+            let paid = &batch.turns.env_reward[group.rows()];
+            let returns = group.fold_up(
+                |_| 0.0,
+                |t, future| {
+                    let follows = if group.n_children(t) == 0 { values[t + 1] } else { future };
+                    f64::from(paid[t]) + *self.config.gamma * follows
+                },
+            );
+            let tried = group.tried();
+            for t in (0..group.n_turns()).filter(|t| tried[*t]) {
+                of_state.push(values[group.parent(t).map_or(0, |p| p + 1)]);
+                had.push(returns[t]);
+            }
+        }
+        explained_variance(&of_state, &had)
     }
 
     /// Values of a group's states, `[turns + 1]`; `None` among the `probed` is not known.

@@ -76,7 +76,7 @@ plugin! {
             Ok(Box::new(Live { name: name.into(), config: self.clone(), state: State::default() }))
         }
         fn needs(&self) -> Vec<Need> {
-            vec![Need::Node(self.agent.clone()), Need::Signal(self.labels.clone(), Scope::Turn)]
+            vec![Need::Hidden, Need::Node(self.agent.clone()), Need::Signal(self.labels.clone(), Scope::Turn)]
         }
         fn provides(&self) -> Vec<Provide> {
             columns().into_iter().map(|(name, scope)| Need::Signal(name, scope)).collect()

@@ -26,9 +26,8 @@ use ascribe_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::targets::MC_VALUE;
 use crate::turn_head::{TurnHead, sigmoid};
-
-const MC_VALUE: &str = "mc_value";
 
 /// `[critic.NAME.process-model]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -8,8 +8,8 @@
 //! Reductions: `target = "lambda"` with `lambda = 0` is TD(0), with `lambda = 1` it is `target = "return"`; `step_size = 1` is the
 //! last update's mean.
 //! Edge cases: a state that was never visited has `initial`, which counts as no visit; the end of a path that truly ended has 0;
-//! a turn that was not tried is no visit. With `target = "estimator"` an estimator that gives no targets for `value` stops the
-//! run: most give none.
+//! a turn that was not tried is no visit. `target = "estimator"` needs an
+//! estimator that gives targets for `value`: most give none.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::states::{self, VALUE};
-use crate::targets::{MC_VALUE, Recipe, Target};
+use crate::targets::{Recipe, Target};
 
 /// `[critic.NAME.tabular]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -68,11 +68,7 @@ plugin! {
             Ok(Box::new(Table { name: name.into(), config: self.clone(), entries: BTreeMap::new() }))
         }
         fn needs(&self) -> Vec<Need> {
-            let mut needs = vec![Need::ExactStateKey];
-            if self.target == Target::MonteCarlo {
-                needs.push(Need::Signal(MC_VALUE.into(), Scope::State));
-            }
-            needs
+            [Need::ExactStateKey].into_iter().chain(self.target.needs(VALUE)).collect()
         }
         fn provides(&self) -> Vec<Provide> {
             vec![Need::Signal(VALUE.into(), Scope::State)]
@@ -121,13 +117,6 @@ impl Critic for Table {
     }
 
     fn learn(&mut self, batch: &Batch, credit: &[Credit], acting: &mut Acting<'_>) -> Result<Vec<Lesson>, PolicyError> {
-        let given = |credit: &Credit| credit.targets.contains_key(VALUE);
-        if self.config.target == Target::Estimator && !credit.is_empty() && !credit.iter().any(given) {
-            return Err(PolicyError::Unsupported(format!(
-                "`target = \"estimator\"`, but the estimator gives no targets for the column `{VALUE}`: set `target` to `return`, `lambda` or \
-                 `monte-carlo`"
-            )));
-        }
         let recipe = Recipe { target: self.config.target, gamma: *self.config.gamma, lambda: *self.config.lambda };
         let (mut predicted, mut wanted) = (Vec::new(), Vec::new());
         // Sum and number of an update's targets by state.
@@ -322,13 +311,11 @@ mod tests {
     }
 
     #[test]
-    fn an_estimator_without_targets_is_told() {
+    fn it_learns_what_the_estimator_asks_for() {
         let mut run = Run::new("target = \"estimator\"");
         let batch = run.judged(vec![chain()]);
         let none = vec![Credit::per_turn([0.0, 0.0])];
         let critic = &mut run.critic.critic;
-        let error = run.world.act(|acting| critic.learn(&batch, &none, acting)).err().unwrap().to_string();
-        assert!(error.contains("gives no targets for the column `value`"), "{error}");
         let column = [Some(0.5), Some(0.75), None].into_iter().collect();
         let target = credit::Target { scope: Scope::State, column };
         let given = vec![Credit { targets: [(VALUE.to_string(), target)].into(), ..none[0].clone() }];

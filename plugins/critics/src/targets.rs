@@ -1,6 +1,6 @@
 //! What a critic of values learns: the same four targets for each of them.
 
-use ascribe_core::{Credit, Group, Scope};
+use ascribe_core::{Credit, Group, Need, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub(crate) const MC_VALUE: &str = "mc_value";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// The estimator's own target for the column, as `gae` and `td` give it.
+    /// The estimator's own target for the column, as `tempo` gives one.
     Estimator,
     /// The return from there on, discounted by `gamma`; where a path was cut, the column's own value of its last state.
     #[default]
@@ -20,6 +20,17 @@ pub enum Target {
     Lambda,
     /// The column `mc_value` of a `monte-carlo` critic.
     MonteCarlo,
+}
+
+impl Target {
+    /// What it takes, for the column that learns.
+    pub fn needs(self, column: &str) -> Option<Need> {
+        match self {
+            Target::Estimator => Some(Need::Target(column.into())),
+            Target::MonteCarlo => Some(Need::Signal(MC_VALUE.into(), Scope::State)),
+            Target::Return | Target::Lambda => None,
+        }
+    }
 }
 
 /// How a target is made.

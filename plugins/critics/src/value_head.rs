@@ -14,8 +14,9 @@
 //! token. A state that nothing was sampled in takes the value of the state after it. A turn that was not tried trains
 //! nothing. With the shared trunk the critic learns from the tokens that the actor trains on; `own_rows` gives it all of them
 //! for a second pass.
-//! Reported: `explained_variance` of the values before they learn from the batch (fresh episodes: the policy has just
-//! played them) against the target, and after it if `after_update` is asked for.
+//! Reported: `explained_variance` of the values against the target before they learn from the batch, which are fresh episodes
+//! where the policy has just played them, and after it if `after_update` is asked for. Where the same episodes come again (the
+//! rollout `offline`) it is that of the training set, and `held_out` keeps some apart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,6 +72,10 @@ pub struct ValueHead {
     /// With a shared trunk: whether it learns from rows of its own, a second pass, instead of the actor's.
     #[serde(default)]
     pub own_rows: bool,
+    /// Share of each batch's groups, its last ones, that it does not learn from, in 0..=1. On them alone
+    /// `explained_variance_held_out` is measured.
+    #[serde(default = "none")]
+    pub held_out: Unit,
     /// Whether to measure the values again on the episodes that they have learned from, at the next update: one more
     /// forward pass.
     #[serde(default)]
@@ -109,6 +114,9 @@ pub enum Trunk {
 
 fn one() -> Unit {
     Unit::try_from(1.0).expect("in range")
+}
+fn none() -> Unit {
+    Unit::try_from(0.0).expect("in range")
 }
 fn half() -> NonNegative {
     NonNegative::try_from(0.5).expect("in range")
@@ -174,11 +182,7 @@ plugin! {
             Ok(Box::new(Live { name: name.into(), config: self.clone(), objective, copied: false, learned: None }))
         }
         fn needs(&self) -> Vec<Need> {
-            let mut needs = vec![Need::Node(self.on().into())];
-            if self.target == Target::MonteCarlo {
-                needs.push(Need::Signal("mc_value".into(), Scope::State));
-            }
-            needs
+            [Need::Node(self.on().into())].into_iter().chain(self.target.needs(&self.column)).collect()
         }
         fn provides(&self) -> Vec<Provide> {
             self.columns().into_iter().map(|(name, scope)| Need::Signal(name, scope)).collect()
@@ -192,13 +196,30 @@ struct Live {
     objective: Arc<dyn Objective>,
     /// Whether the node has taken over the acting node's weights.
     copied: bool,
-    /// Rows and targets of the last update, to be measured again.
-    learned: Option<(Arc<RowSet>, Vec<f32>)>,
+    /// What the last update learned from, to be measured again.
+    learned: Option<Learned>,
 }
 
-/// A saved critic is one byte: whether the trunk was copied.
-const NOT_COPIED: u8 = 0;
-const COPIED: u8 = 1;
+/// Rows that were learned from.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Learned {
+    /// The rows, without their columns.
+    rows: Arc<RowSet>,
+    /// What the head should have said before each of their turns, `[turns]`.
+    target: Vec<f32>,
+}
+
+/// A value head's own state; its weights are the node's.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    format: u32,
+    copied: bool,
+    learned: Option<Learned>,
+}
+
+const FORMAT: u32 = 1;
 
 impl Live {
     fn head(&self) -> DiffColumn {
@@ -217,20 +238,16 @@ impl Live {
         Ok(())
     }
 
-    fn measure(&self, what: &str, predicted: &[f32], target: &[f32], acting: &mut Acting<'_>) {
-        if let Some(explained) = explained_variance(predicted, target) {
-            acting.metrics.set(format!("critic/{}/{what}", self.name), explained);
-        }
-    }
-
     /// The values now of what was learned in the last update.
     fn measure_again(&mut self, acting: &mut Acting<'_>) -> Result<(), PolicyError> {
-        let Some((rows, target)) = self.learned.take() else { return Ok(()) };
+        let Some(Learned { rows, target }) = self.learned.take() else { return Ok(()) };
         let request = ScoreRequest { columns: vec![self.head()], ..ScoreRequest::default() };
         let values = acting.node(self.config.on())?.score(&rows, &request)?.columns.pop().unwrap_or_default();
         acting.ledger.critic_tokens += scored::n_tokens(&rows);
         let now: Vec<f32> = rows.turns.iter().map(|turn| values[turn.trained.start]).collect();
-        self.measure("explained_variance_after", &now, &target, acting);
+        if let Some(explained) = explained_variance(&now, &target) {
+            acting.metrics.set(format!("critic/{}/explained_variance_after", self.name), explained);
+        }
         Ok(())
     }
 }
@@ -275,27 +292,36 @@ impl Critic for Live {
     fn learn(&mut self, batch: &Batch, credit: &[Credit], acting: &mut Acting<'_>) -> Result<Vec<Lesson>, PolicyError> {
         let column = &self.config.column;
         let recipe = self.config.recipe();
-        let (mut predicted, mut wanted) = (Vec::new(), Vec::new());
-        let mut targets = Vec::with_capacity(batch.groups.len());
-        let mut own = Vec::with_capacity(batch.groups.len());
+        let n_groups = batch.groups.len();
+        let learned_groups = n_groups - (*self.config.held_out * n_groups as f64).round() as usize;
+        let (mut learned, mut held_out) = (Measured::default(), Measured::default());
+        let mut targets = Vec::with_capacity(n_groups);
+        let mut own = Vec::with_capacity(n_groups);
         for (group, credit) in batch.groups().zip(credit) {
+            let learns = group.index() < learned_groups;
+            let measured = if learns { &mut learned } else { &mut held_out };
             let before = recipe.before_turns(column, group, credit);
             let tried = group.tried();
             let values = group.state_signal(column);
             let mut of_states = Column::absent(group.n_turns() + 1);
+            let mut of_turns = vec![None; group.n_turns()];
             for (t, target) in before.iter().enumerate() {
                 let Some(target) = target.filter(|_| tried[t]) else { continue };
-                of_states.set(group.parent(t).map_or(0, |p| p + 1), target);
-                predicted.push(values.before(t) as f32);
-                wanted.push(target);
+                measured.push(values.before(t) as f32, target);
+                if learns {
+                    of_states.set(group.parent(t).map_or(0, |p| p + 1), target);
+                    of_turns[t] = Some(0.0);
+                }
             }
-            own.push(Credit {
-                turns: before.iter().zip(&tried).map(|(target, tried)| target.filter(|_| *tried).map(|_| 0.0)).collect(),
-                ..Credit::default()
-            });
+            own.push(Credit { turns: of_turns, ..Credit::default() });
             targets.push(CreditTarget { scope: Scope::State, column: of_states });
         }
-        self.measure("explained_variance", &predicted, &wanted, acting);
+        if let Some(explained) = learned.explained_variance() {
+            acting.metrics.set(format!("critic/{}/explained_variance", self.name), explained);
+        }
+        if let Some(explained) = held_out.explained_variance() {
+            acting.metrics.set(format!("critic/{}/explained_variance_held_out", self.name), explained);
+        }
         let shared = self.config.trunk == Trunk::Shared && !self.config.own_rows;
         let of_own = |mut own: Vec<Credit>, targets: &[CreditTarget]| {
             own.iter_mut().zip(targets).for_each(|(credit, target)| {
@@ -310,7 +336,9 @@ impl Critic for Live {
         if let Some(rows) = rows.as_ref().filter(|_| self.config.after_update) {
             let column = &rows.columns[&format!("target/{column}")];
             let target = rows.turns.iter().map(|turn| column.get(turn.trained.start).unwrap_or(0.0)).collect();
-            self.learned = Some((rows.clone(), target));
+            let mut bare = RowSet::clone(rows);
+            bare.columns.clear();
+            self.learned = Some(Learned { rows: Arc::new(bare), target });
         }
         let rows = match rows.filter(|_| !shared) {
             Some(rows) => LessonRows::Own(rows),
@@ -320,16 +348,37 @@ impl Critic for Live {
     }
 
     fn save(&self) -> Result<Vec<u8>, PolicyError> {
-        Ok(vec![if self.copied { COPIED } else { NOT_COPIED }])
+        let saved = Saved { format: FORMAT, copied: self.copied, learned: self.learned.clone() };
+        serde_json::to_vec(&saved).map_err(|e| PolicyError::Load(format!("a value head that has no text: {e}")))
     }
 
     fn load(&mut self, bytes: &[u8]) -> Result<(), PolicyError> {
-        self.copied = match bytes {
-            [NOT_COPIED] => false,
-            [COPIED] => true,
-            _ => return Err(PolicyError::Load(format!("{} bytes are not the state of a value head", bytes.len()))),
-        };
+        let saved: Saved =
+            serde_json::from_slice(bytes).map_err(|e| PolicyError::Load(format!("the state of a value head is damaged: {e}")))?;
+        if saved.format != FORMAT {
+            let text = format!("the state of a value head has format {}, this version reads {FORMAT}", saved.format);
+            return Err(PolicyError::Load(text));
+        }
+        (self.copied, self.learned) = (saved.copied, saved.learned);
         Ok(())
+    }
+}
+
+/// Values beside what they should have been, `[turns]` each.
+#[derive(Default)]
+struct Measured {
+    value: Vec<f32>,
+    target: Vec<f32>,
+}
+
+impl Measured {
+    fn push(&mut self, value: f32, target: f32) {
+        self.value.push(value);
+        self.target.push(target);
+    }
+
+    fn explained_variance(&self) -> Option<f64> {
+        explained_variance(&self.value, &self.target)
     }
 }
 
@@ -355,3 +404,6 @@ fn state_values(group: Group<'_>, before: &BTreeMap<u32, f32>, at_end: &BTreeMap
     }
     values.into_iter().map(|value| value.unwrap_or(0.0)).collect()
 }
+
+#[cfg(test)]
+mod tests;

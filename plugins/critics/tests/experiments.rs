@@ -86,7 +86,8 @@ fn a_schedule_on_a_critic_that_is_resumed_goes_on() {
 
 #[test]
 fn every_critic_of_values_runs_as_its_example_says() {
-    for (name, decode) in [("oracle", "admissible"), ("tabular", "free"), ("monte-carlo", "free")] {
+    for (name, decode) in [("oracle", "admissible"), ("tabular", "free"), ("monte-carlo", "free"), ("monte-carlo", "admissible")]
+    {
         let example = plugin(Kind::Critic, name).unwrap().example;
         for estimator in ["gae = { gamma = 1.0, lambda = 0.95 }", "vine = {}", "td = { gamma = 1.0 }", "remax = {}"] {
             let text = format!(
@@ -114,8 +115,59 @@ fn a_value_table_learns_from_continuations() {
     std::fs::write(place.path().join("x.toml"), &text).unwrap();
     let report = load(&Request::new(place.path().join("x.toml"))).unwrap_err().to_string();
     assert!(report.contains("`mc_value`") && report.contains("[critic.NAME.monte-carlo]"), "{report}");
-    let both = format!("{text}\n[critic.probes.monte-carlo]\nsamples = 3\ndecode = \"admissible\"\nas_value = false");
+    let both = format!("{text}\n[critic.probes.monte-carlo]\nsamples = 3\nas_value = false");
     let metrics = played(&both);
     assert!(metrics[4]["critic/judge/explained_variance"].is_finite());
     assert!(metrics[4]["cost/branch_tokens"] > 0.0 && metrics[4]["critic/probes/probes"] > 0.0);
+}
+
+#[test]
+fn targets_that_no_estimator_gives_are_told_before_the_run() {
+    let place = tempfile::tempdir().unwrap();
+    let ask = |estimator: &str| {
+        let text = FEEDBACK.replace("target = \"return\" }", "target = \"estimator\" }");
+        let text = format!("{}\n{estimator}", text.split("[estimator.gae]").next().unwrap());
+        std::fs::write(place.path().join("x.toml"), text).unwrap();
+        load(&Request::new(place.path().join("x.toml"))).map(drop).map_err(|report| report.to_string())
+    };
+    let report = ask("[estimator.gae]\ngamma = 1.0\nlambda = 1.0").unwrap_err();
+    assert!(report.contains("needs an estimator that gives targets for the column `value`"), "{report}");
+    assert!(report.contains("another `target`, or one of: estimator `tempo`"), "{report}");
+    ask("[estimator.tempo]").unwrap();
+}
+
+#[test]
+fn a_column_that_two_critics_give_is_told_before_the_run() {
+    let place = tempfile::tempdir().unwrap();
+    let text = format!("{FEEDBACK}\n[critic.probes.monte-carlo]\nsamples = 3");
+    std::fs::write(place.path().join("x.toml"), text).unwrap();
+    let report = load(&Request::new(place.path().join("x.toml"))).unwrap_err().to_string();
+    assert!(
+        report.contains("`critic.probes.monte-carlo` gives the column `value`, which `critic.judge.tabular` gives too"),
+        "{report}"
+    );
+}
+
+/// Backward passes of the first update of 8 episodes, which all are paid something, in micro-batches of 60 tokens.
+fn passes(critic: &str) -> f64 {
+    let text = format!(
+        "environment.repair-mdp = {{ horizon = 12, step_cost = 0.05 }}
+        objective = \"reinforce\"
+        estimator.return-to-go.gamma = 1.0
+        updates = 1
+        policy.actor.tabular = {{}}
+        rollout.independent = {{ groups = 4, group_size = 2, decode = \"admissible\" }}
+        update.learning_rate = 0.02
+        update.micro_batch_tokens = 60
+        {critic}"
+    );
+    played(&text)[0]["actor/backward_passes"]
+}
+
+#[test]
+fn a_shared_trunk_has_one_backward_pass_per_micro_batch() {
+    let alone = passes("");
+    assert!(alone > 1.0, "{alone}");
+    assert_eq!(passes("critic.judge.value-head = {}"), alone);
+    assert_eq!(passes("critic.judge.value-head = { own_rows = true }"), 2.0 * alone);
 }

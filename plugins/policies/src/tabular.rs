@@ -146,6 +146,8 @@ struct Table {
     logits: Grid,
     heads: BTreeMap<String, Grid>,
     version: u64,
+    /// Micro-batches that the gradient is the sum of.
+    passes: u64,
     next: u64,
     open: std::collections::BTreeSet<Session>,
 }
@@ -168,6 +170,7 @@ impl Table {
             heads: BTreeMap::new(),
             tokenizer: Arc::new(tokenizer),
             version: 0,
+            passes: 0,
             next: 0,
             open: std::collections::BTreeSet::new(),
         }
@@ -359,6 +362,7 @@ impl Policy for Table {
             }
         }
         (self.logits, self.heads) = (logits, heads);
+        self.passes += drive.micro().len() as u64;
         Ok(drive.merge(statistics))
     }
     fn optim_step(&mut self, step: &OptimStep) -> Result<StepReport, PolicyError> {
@@ -367,16 +371,17 @@ impl Policy for Table {
         let norm = squares.sum::<f64>().sqrt();
         if !norm.is_finite() {
             grids.iter_mut().for_each(|grid| grid.gradient.clear());
-            return Ok(StepReport { gradient_norm: norm, skipped: true });
+            return Ok(StepReport { gradient_norm: norm, skipped: true, passes: std::mem::take(&mut self.passes) });
         }
         let scale = step.clip_norm.filter(|max| norm > *max).map_or(1.0, |max| max / norm);
         self.version += 1;
         grids.iter_mut().for_each(|grid| grid.step(step, self.version as f64, scale));
-        Ok(StepReport { gradient_norm: norm, skipped: false })
+        Ok(StepReport { gradient_norm: norm, skipped: false, passes: std::mem::take(&mut self.passes) })
     }
     fn copy(&self) -> Result<Box<dyn Policy>, PolicyError> {
         let mut copy = self.clone();
         copy.open.clear();
+        copy.passes = 0;
         [&mut copy.logits].into_iter().chain(copy.heads.values_mut()).for_each(|grid| grid.gradient.clear());
         Ok(Box::new(copy))
     }

@@ -95,6 +95,9 @@ plugin! {
         fn columns(&self) -> Vec<DiffColumn> {
             vec![DiffColumn::Logprob, DiffColumn::Entropy]
         }
+        fn hidden(&self) -> bool {
+            true
+        }
     }
 }
 
@@ -396,7 +399,7 @@ impl Policy for Live {
             self.version += 1;
             self.weights_moved();
         }
-        Ok(StepReport { gradient_norm: report.gradient_norm, skipped: report.skipped })
+        Ok(StepReport { gradient_norm: report.gradient_norm, skipped: report.skipped, passes: report.passes })
     }
     fn copy(&self) -> Result<Box<dyn Policy>, PolicyError> {
         let mut copy = Self::new(Model::from(self.model.copy()), self.tokenizer.clone(), self.workers);

@@ -3,7 +3,8 @@
 //! * Without branches: [`Independent`], and [`Expert`] for episodes to clone.
 //! * With branches inside an episode: [`EntropyBranch`] while it goes on, [`Tree`] once it is over.
 //! * With a choice in each turn: [`BestOfN`], which a critic makes.
-//! * Around another one: [`DynamicSampling`] drops groups that teach nothing, [`Replay`] gives stored groups back.
+//! * Around another one: [`DynamicSampling`] drops groups that teach nothing, [`Replay`] gives stored groups back, [`Offline`]
+//!   always the same ones.
 //!
 //! Without branches all are [`Independent`], record for record: a branch, a second candidate or another round draws from
 //! streams of its own. What is shared is sampled once, fed once and trained once.
@@ -14,6 +15,7 @@ mod dynamic_sampling;
 mod entropy_branch;
 mod expert;
 mod independent;
+mod offline;
 mod replay;
 mod stored;
 mod tree;
@@ -24,6 +26,7 @@ pub use dynamic_sampling::{DynamicSampling, Surplus};
 pub use entropy_branch::EntropyBranch;
 pub use expert::Expert;
 pub use independent::Independent;
+pub use offline::Offline;
 pub use replay::Replay;
 pub use tree::{Per, Select, Tree};
 

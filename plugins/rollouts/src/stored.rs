@@ -1,6 +1,6 @@
 //! Groups that a strategy keeps from one update to another, and their bytes.
 
-use ascribe_core::log::{GroupLog, Origin};
+use ascribe_core::log::{Action, GroupLog, Origin};
 use serde::{Deserialize, Serialize};
 
 /// A group, and when it was stored.
@@ -29,12 +29,12 @@ impl Stored {
 
 /// Whether every number of a group is finite. Others are refused where they are used, and no text holds them.
 pub(crate) fn is_finite(group: &GroupLog) -> bool {
-    group.history.logprob.iter().all(|x| x.is_finite())
+    let of_action = |action: &Action| action.logprob.iter().chain(&action.entropy).flatten().all(|x| x.is_finite());
+    group.history.turns.iter().all(|turn| of_action(&turn.action))
         && group.turns.iter().all(|turn| {
-            let action = turn.action.logprob.iter().flatten().chain(turn.action.entropy.iter().flatten());
             let rewards = std::iter::once(&turn.reward).chain(turn.token_rewards.iter().map(|(_, x)| x));
             let signals = turn.signals.iter().map(|(_, x)| x);
-            action.chain(rewards).chain(signals).all(|x| x.is_finite())
+            of_action(&turn.action) && rewards.chain(signals).all(|x| x.is_finite())
         })
 }
 

@@ -270,14 +270,13 @@ fn groups_that_begin_in_a_stored_state_go_on_from_it() {
         let mut world = World::scripted(nature, vec!["a", "b"]);
         let whole = world.once("independent", "groups = 1\ngroup_size = 1");
         let (first, second) = (&whole[0].turns[0], &whole[0].turns[1]);
+        let mut history = History::default();
+        [first, second].into_iter().for_each(|turn| history.push(turn));
         let state = State {
             seed: whole[0].seed,
             back: Back { snapshot: None, deeds: vec![Deed::of(first), Deed::of(second)] },
             turns: 2,
-            history: History {
-                tokens: [&first.read[..], &first.action.tokens, &second.read, &second.action.tokens].concat(),
-                ..History::default()
-            },
+            history,
             origin: Origin::Restored { age: 1 },
         };
         let starts = [Start { task: whole[0].task.clone(), state: Some(state) }];

@@ -106,6 +106,7 @@ fn without_branches_all_are_independent_record_for_record() {
         ("best-of-n", "groups = 3\ngroup_size = 8\ncandidates = 1\ncolumn = \"liked\""),
         ("replay", "capacity = 8\nshare = 0.0\nmax_age = 4\nof.independent = { groups = 3, group_size = 8 }"),
         ("dynamic-sampling", "groups = 3\nmax_rounds = 1\nof.independent = { groups = 3, group_size = 8 }"),
+        ("offline", "of.independent = { groups = 3, group_size = 8 }"),
     ];
     for (name, body) in equal {
         let mut world = World::new(Nature { restarts: 3, ..Nature::default() });
@@ -391,10 +392,36 @@ fn stored_groups_come_back_with_their_age_and_survive_a_stop() {
 }
 
 #[test]
+fn offline_groups_are_played_once_and_survive_a_stop() {
+    let body = "of.entropy-branch = { groups = 3, leaves = 4, initial = 2 }";
+    let (whole, a, _) = updates("offline", body, 4, false);
+    let (stopped, b, _) = updates("offline", body, 4, true);
+    assert_eq!(whole, stopped);
+    assert_eq!(a.ledger, b.ledger);
+    let (once, c, _) = updates("offline", body, 1, false);
+    assert_eq!((&whole[0], a.ledger), (&once[0], c.ledger), "later updates cost nothing");
+    for (update, groups) in whole.iter().enumerate().skip(1) {
+        for (group, first) in groups.iter().zip(&whole[0]) {
+            assert_eq!(group.origin, Origin::Replayed { age: update as u64 });
+            assert_eq!(GroupLog { origin: Origin::Root, ..group.clone() }, *first);
+        }
+    }
+    // A state from before its first update says that nothing was played yet.
+    let mut world = World::new(Nature::default());
+    let mut fresh = world.strategy("offline", body);
+    fresh.load(&world.strategy("offline", body).save()).unwrap();
+    assert_eq!(world.collect(&mut *fresh).len(), 3);
+}
+
+#[test]
 fn damaged_or_foreign_states_are_refused() {
     let world = World::new(Nature::default());
-    for name in ["replay", "dynamic-sampling"] {
-        let keys = if name == "replay" { "capacity = 9\nshare = 0.5\nmax_age = 2" } else { "groups = 1\nmax_rounds = 1" };
+    let keys_of = [
+        ("replay", "capacity = 9\nshare = 0.5\nmax_age = 2"),
+        ("dynamic-sampling", "groups = 1\nmax_rounds = 1"),
+        ("offline", ""),
+    ];
+    for (name, keys) in keys_of {
         let mut strategy = world.strategy(name, &format!("{keys}\nof.independent = {{ groups = 1, group_size = 2 }}"));
         assert!(strategy.load(b"{").unwrap_err().contains("damaged"));
         assert!(strategy.load(br#"{"format":9,"groups":[],"of":[]}"#).unwrap_err().contains("format 9"));
@@ -436,7 +463,7 @@ fn examples_are_what_they_say() {
     let tasks = toy::Walks::new(Nature::default());
     let rows = plugins(Kind::Rollout);
     let own: Vec<_> = rows.iter().filter(|row| row.krate == "ascribe-rollouts").collect();
-    assert_eq!(own.len(), 7);
+    assert_eq!(own.len(), 8);
     for row in own {
         build(&tasks, row.name, row.example).unwrap_or_else(|e| panic!("{}: {e}", row.name));
         assert!(matches!(row.name, "independent" | "expert") || row.doc.contains("Reductions:"), "{}", row.name);

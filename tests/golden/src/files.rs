@@ -28,7 +28,7 @@ pub const FILES: &[(&str, Entry)] = &[
     ("hgpo", Read(F32, readers::anchors::hgpo)),
     ("hgpo_keep_zero_variant", Read(F32, readers::anchors::hgpo_keep_zeros)),
     ("igpo", Read(F32, readers::turn_rewards::igpo)),
-    ("igpo_info_gain", Read(F64, readers::turn_rewards::igpo_info_gain)),
+    ("igpo_info_gain", Read(F32, readers::turn_rewards::igpo_info_gain)),
     ("igpo_release_v1", Read(F32, readers::turn_rewards::igpo_first_release)),
     ("masked_whiten_verl", Read(F32, readers::returns::masked_whiten)),
     ("methods_rederived", Read(F32, readers::rederived::all)),

@@ -170,7 +170,7 @@ plugin! {
                 return Err(BuildError::Device(format!("a table has no use for `{}`", context.device)));
             }
             let tokenizer = Arc::new(WordTokenizer::new(&context.environment().vocabulary));
-            Ok(Box::new(Table { tokenizer, data: TableData::default(), grad: BTreeMap::new(), sessions: 0, heads: Vec::new() }))
+            Ok(Box::new(Table { tokenizer, data: TableData::default(), grad: BTreeMap::new(), passes: 0, sessions: 0, heads: Vec::new() }))
         }
         fn columns(&self) -> Vec<DiffColumn> {
             vec![DiffColumn::Logprob, DiffColumn::Entropy]
@@ -189,6 +189,7 @@ struct Table {
     tokenizer: Arc<WordTokenizer>,
     data: TableData,
     grad: BTreeMap<Place, Vec<f64>>,
+    passes: u64,
     sessions: u64,
     heads: Vec<String>,
 }
@@ -321,6 +322,7 @@ impl Policy for Table {
                 }
             }
         }
+        self.passes += drive.micro().len() as u64;
         let merged = drive.merge(sums);
         for (place, more) in grad {
             let own = self.grad.entry(place).or_insert_with(|| vec![0.0; more.len()]);
@@ -339,7 +341,7 @@ impl Policy for Table {
             logits.iter_mut().zip(momentum).for_each(|(x, m)| *x -= (step.learning_rate * f64::from(m)) as f32);
         }
         self.data.version += 1;
-        Ok(StepReport { gradient_norm: norm, skipped: false })
+        Ok(StepReport { gradient_norm: norm, skipped: false, passes: std::mem::take(&mut self.passes) })
     }
     fn copy(&self) -> Result<Box<dyn Policy>, PolicyError> {
         Ok(Box::new(self.clone()))

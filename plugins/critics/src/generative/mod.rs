@@ -245,9 +245,7 @@ plugin! {
             if self.privileged {
                 needs.push(Need::Privileged);
             }
-            if self.target == Target::MonteCarlo {
-                needs.push(Need::Signal("mc_value".into(), Scope::State));
-            }
+            needs.extend(self.target.needs(&self.column));
             needs.extend(self.objective.iter().flat_map(|o| o.columns()).map(Need::Differentiable));
             needs
         }

@@ -24,8 +24,7 @@ fn prober(body: &str) -> Prober {
 fn judge(world: &mut World, batch: &mut Batch, body: &str) -> Result<Vec<f32>, String> {
     world.metrics = ascribe_core::Metrics::default();
     batch.signals.clear();
-    let body = format!("decode = \"admissible\"\n{body}");
-    let mut critic = NamedCritic { name: "mc".into(), critic: world.critic("mc", "monte-carlo", &body) };
+    let mut critic = NamedCritic { name: "mc".into(), critic: world.critic("mc", "monte-carlo", body) };
     world.judge(&mut critic, batch).map_err(|e| e.to_string())?;
     Ok(batch.signals[MC_VALUE].column.all().unwrap().to_vec())
 }
@@ -43,10 +42,10 @@ fn means_of_probes_are_the_exact_values_of_the_policy_that_acts() {
     world.judge(&mut exact, &mut batch).unwrap();
     let truth = batch.signals[VALUE].column.all().unwrap().to_vec();
     for restore in ["snapshot", "replay"] {
-        let body = format!("samples = 500\ndecode = \"admissible\"\nrestore = \"{restore}\"");
+        let body = format!("samples = 500\nrestore = \"{restore}\"");
         let prober = prober(&body);
         let (worth, mut states) = prober.survey(&batch, 5).unwrap();
-        world.act(|acting| prober.probe(&mut states, restore, acting)).unwrap();
+        world.act(|acting| prober.probe(&mut states, Decode::Admissible, restore, acting)).unwrap();
         let (mut squares, mut n) = (0.0, 0.0);
         for group in batch.groups() {
             for (s, worth) in worth[group.index()].iter().enumerate() {
@@ -97,9 +96,9 @@ fn continuations_of_one_state_meet_chance_of_their_own() {
     let mut world = World::new(REPAIR, &["actor"], Vec::new());
     world.improve(30);
     let batch = world.batch("independent", ROLLOUT);
-    let prober = prober("samples = 40\ndecode = \"admissible\"\ntemperature = 0.0");
+    let prober = prober("samples = 40\ntemperature = 0.0");
     let (_, mut states) = prober.survey(&batch, 5).unwrap();
-    world.act(|acting| prober.probe(&mut states, "s", acting)).unwrap();
+    world.act(|acting| prober.probe(&mut states, Decode::Admissible, "s", acting)).unwrap();
     assert!(states.iter().any(|state| moments(&state.returns).squares > 0.0));
 }
 
@@ -166,9 +165,9 @@ fn a_state_that_is_not_known_well_enough_gets_more() {
     assert!(probes > least && probes < 62.0 * states, "{probes} of {states}");
     assert!(metric(&world, "half_width") <= 0.2);
     assert_ne!(some, first);
-    let all = prober("samples = 4\nmax_samples = 10\ntight = 1e-9\ndecode = \"admissible\"");
+    let all = prober("samples = 4\nmax_samples = 10\ntight = 1e-9");
     let (_, mut probed) = all.survey(&batch, 5).unwrap();
-    world.act(|acting| all.probe(&mut probed, "s", acting)).unwrap();
+    world.act(|acting| all.probe(&mut probed, Decode::Admissible, "s", acting)).unwrap();
     for state in &probed {
         // 4, then 4, then the 2 that are left; those that all agree are certain after the first round.
         let certain = moments(&state.returns[..4]).squares == 0.0;
@@ -204,16 +203,23 @@ fn settings_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn probes_act_as_the_rollout_did() {
+fn probes_act_as_the_records_were_made() {
     let mut world = World::new(REPAIR, &["actor"], Vec::new());
-    let mut batch = world.batch("independent", ROLLOUT);
-    let mut free = NamedCritic { name: "mc".into(), critic: world.critic("mc", "monte-carlo", "") };
-    let error = world.judge(&mut free, &mut batch).unwrap_err().to_string();
-    assert!(error.contains("set `critic.mc.monte-carlo.decode = \"admissible\"`"), "{error}");
-    let mut batch = world.batch("independent", "groups = 2\ngroup_size = 2");
-    let error = judge(&mut world, &mut batch, "").unwrap_err();
-    assert!(error.contains("decode = \"free\""), "{error}");
-    world.judge(&mut free, &mut batch).unwrap();
+    let prober = prober("");
+    let admissible = world.batch("independent", ROLLOUT);
+    assert_eq!(prober.decode(&admissible).unwrap(), Decode::Admissible);
+    let mut free = world.batch("independent", "groups = 2\ngroup_size = 2");
+    assert_eq!(prober.decode(&free).unwrap(), Decode::Free);
+    judge(&mut world, &mut free, "samples = 2").unwrap();
+    // A list of one action leaves nothing to sample.
+    let mut forced = admissible.clone();
+    forced.turns.sampled.iter_mut().for_each(|span| span.end = span.start);
+    assert_eq!(prober.decode(&forced).unwrap(), Decode::Admissible);
+    // In a batch of both kinds no way of acting is right for all.
+    let mut logs = world.groups("independent", ROLLOUT);
+    logs.extend(world.groups("independent", "groups = 2\ngroup_size = 2"));
+    let mut both = Batch::from_groups(logs, NonFinite::Refuse).unwrap();
+    assert!(judge(&mut world, &mut both, "samples = 2").unwrap_err().contains("can only act in one way"));
 }
 
 #[test]
@@ -281,8 +287,7 @@ fn estimators_with_a_critic_read_its_values() {
 fn asked_twice_in_an_update_it_plays_anew() {
     let mut world = World::new(REPAIR, &["actor"], Vec::new());
     let mut batch = world.batch("independent", ROLLOUT);
-    let mut critic =
-        NamedCritic { name: "mc".into(), critic: world.critic("mc", "monte-carlo", "samples = 5\ndecode = \"admissible\"") };
+    let mut critic = NamedCritic { name: "mc".into(), critic: world.critic("mc", "monte-carlo", "samples = 5") };
     let mut ask = |world: &mut World| {
         batch.signals.clear();
         world.judge(&mut critic, &mut batch).unwrap();

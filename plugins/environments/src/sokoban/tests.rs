@@ -553,8 +553,8 @@ fn configuration_names_the_key_that_is_wrong() {
     let error = |json: &str| serde_json::from_str::<Sokoban>(json).unwrap_err().to_string();
     assert!(error(r#"{ "boxes": 2 }"#).contains("unknown field `boxes`"));
     assert!(error(r#"{ "train_tasks": 0 }"#).contains("must be in 1..=4000, got 0"));
-    assert!(error(r#"{ "step_cost": -0.1 }"#).contains("must be 0 or more, and finite, got -0.1"));
-    assert!(error(r#"{ "solved_reward": 0 }"#).contains("must be positive and finite, got 0"));
+    assert!(error(r#"{ "step_cost": -0.1 }"#).contains("must be 0 or more, and at most 3.4e38, got -0.1"));
+    assert!(error(r#"{ "solved_reward": 0 }"#).contains("must be positive and at most 3.4e38, got 0"));
     assert!(error(r#"{ "observation": "picture" }"#).contains("unknown variant `picture`"));
     let refused = |change: fn(&mut Sokoban)| with(change).err().unwrap();
     let message = refused(|config| config.min_moves = between(11));
