@@ -73,8 +73,8 @@ fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
 fn axis_setting(axis: &str) -> Result<String, GridError> {
     let wrong = || GridError::Changed(format!("`{axis}` is no axis: write -m KEY=VALUE,VALUE, for example -m estimator.gae.lambda=0.9,0.95"));
     let (key, values) = axis.split_once('=').ok_or_else(wrong)?;
-    let quoted = |value: &str| match value.parse::<toml::Value>() {
-        Ok(value) => value.to_string(),
+    let quoted = |value: &str| match toml::de::DeValue::parse(value) {
+        Ok(_) => value.to_string(),
         Err(_) => toml::Value::from(value).to_string(),
     };
     let values: Vec<String> = values.split(',').map(str::trim).filter(|value| !value.is_empty()).map(quoted).collect();
