@@ -1,4 +1,4 @@
-use ascribe_core::log::Shown;
+use ascribe_core::log::{FrozenTurn, Shown};
 use ascribe_core::need::covers;
 use ascribe_core::policy::{OptimStep, Part};
 use ascribe_core::rows::column::{BEHAVIOR_LOGPROB, OLD_LOGPROB};
