@@ -254,6 +254,12 @@ pub struct History {
 }
 
 impl History {
+    /// What was read in the sequence before its first action; all of it, where the turns are not kept.
+    pub fn beginning(&self) -> &[u32] {
+        let anew = self.turns.iter().rposition(|turn| turn.context == Context::Restart).unwrap_or(0);
+        self.turns.get(anew).map_or(&self.tokens[..], |first| &self.tokens[..first.read.len()])
+    }
+
     /// The history after one more turn.
     pub fn push(&mut self, turn: &TurnLog) {
         if turn.context == Context::Restart {

@@ -139,7 +139,7 @@ impl Live {
         if histories.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let told = |e: ascribe_core::RecordError| PolicyError::NonFinite(format!("a frozen history: {e}"));
+        let told = |e: ascribe_core::batch::RecordError| PolicyError::NonFinite(format!("a frozen history: {e}"));
         let histories = Batch::from_groups(histories, NonFinite::Refuse).map_err(told)?;
         let rows = scored::rows(&histories, &self.config.agent);
         let request = ScoreRequest { columns: vec![DiffColumn::Logprob], ..ScoreRequest::default() };

@@ -145,9 +145,8 @@ impl<'a> Reader<'a> {
         let initial = if anew.is_none() && !history.tokens.is_empty() {
             happened.insert(0, (None, seen[0].observation));
             // Where the turns alone reach the limit, of what lies before them the beginning is left.
-            let first = history.at.first().map_or(history.tokens.len(), |at| *at as usize);
             let all = how.turns.is_none_or(|n| n > happened.len());
-            tokenizer.decode(if all { &history.tokens } else { &history.tokens[..first] })
+            tokenizer.decode(if all { &history.tokens } else { history.beginning() })
         } else {
             seen[anew.unwrap_or(0)].observation.unwrap_or_default().to_string()
         };

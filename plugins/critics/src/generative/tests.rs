@@ -1,4 +1,4 @@
-use ascribe_core::log::Shown;
+use ascribe_core::log::{FrozenTurn, Shown};
 use ascribe_core::need::covers;
 use ascribe_core::policy::{OptimStep, Part};
 use ascribe_core::rows::column::{BEHAVIOR_LOGPROB, OLD_LOGPROB};
@@ -51,8 +51,8 @@ fn step(world: &mut World, lessons: &[Lesson], learning_rate: f64) {
     }
 }
 
-/// A path of two turns, cut, from a start that tokens lead to.
-fn cut_path(history: Vec<u32>, at: Vec<u32>) -> Batch {
+/// A path of two turns, cut, from a start that tokens lead to, of which these were the first action.
+fn cut_path(history: Vec<u32>, action: std::ops::Range<usize>) -> Batch {
     let turn = |parent, observation: &str, action: &str, state: u8| TurnLog {
         parent,
         agent: "actor".into(),
@@ -74,14 +74,17 @@ fn cut_path(history: Vec<u32>, at: Vec<u32>) -> Batch {
         leaves: vec![LeafLog { turn: Some(1), end: CUT, seed: 0 }],
         ..GroupLog::default()
     };
-    group.history.logprob = vec![-1.0; at.len()];
-    (group.history.tokens, group.history.at) = (history, at);
+    if !history.is_empty() {
+        let (read, action) = (history[..action.start].to_vec(), Action::given(history[action].to_vec()));
+        group.history.turns = vec![FrozenTurn { agent: "actor".into(), read, action, ..FrozenTurn::default() }];
+    }
+    group.history.tokens = history;
     Batch::from_groups(vec![group], NonFinite::Refuse).unwrap()
 }
 
 #[test]
 fn a_prompt_tells_what_the_actor_saw_and_did() {
-    let batch = cut_path(Vec::new(), Vec::new());
+    let batch = cut_path(Vec::new(), 0..0);
     let words = WordTokenizer::new(["a"]);
     let reader = Reader::new(batch.group(0));
     let all = Condense { turns: None, cut_at: Some("Actions".into()) };
@@ -107,7 +110,7 @@ fn a_prompt_tells_what_the_actor_saw_and_did() {
 fn what_lies_before_a_stored_start_is_told() {
     let words = WordTokenizer::new(["task", "go", "on", "hall"]);
     // what was read first, an action, what was read then
-    let batch = cut_path(words.encode("task go on hall"), vec![1, 2]);
+    let batch = cut_path(words.encode("task go on hall"), 1..3);
     let reader = Reader::new(batch.group(0));
     let told = |turns| reader.story(1, true, &Condense { turns, cut_at: Some(" Actions".into()) }, &words);
     let rest = "Environment: find it.\n\nActor: look\n\nEnvironment: a hall.";
@@ -117,7 +120,7 @@ fn what_lies_before_a_stored_start_is_told() {
 
 #[test]
 fn a_sequence_that_began_anew_is_told_from_there() {
-    let mut batch = cut_path(Vec::new(), Vec::new());
+    let mut batch = cut_path(Vec::new(), 0..0);
     batch.turns.context[1] = Context::Restart;
     let story = Reader::new(batch.group(0)).story(2, true, &Condense::default(), &WordTokenizer::new(["a"]));
     assert_eq!(story, "Initial situation:\na hall. Actions: go\n\nActor: go\n\nEnvironment: a den. Actions: sit");
@@ -212,7 +215,7 @@ fn only_ends_that_were_cut_are_asked_about() {
         let body = format!("agent = \"critic\"\nvalues = \"ends\"\n{mode}");
         let mut world = world(TREE, &body);
         world.add_node("critic", "scripted", "plan = [\"<value> 0.5 </value>\"]");
-        let mut batch = cut_path(Vec::new(), Vec::new());
+        let mut batch = cut_path(Vec::new(), 0..0);
         batch.leaves[0].end = end;
         let mut critic = critic(&world, &body);
         world.judge(&mut critic, &mut batch).unwrap();
