@@ -115,7 +115,14 @@ fn in_the_middle(place: &Place) -> bool {
 fn a_grid_is_planned_run_and_reported() {
     let place = Place::new(&experiment(60, ""));
     let plan = said(&place.ascribe(&["grid", "plan", "study.toml"]));
-    for part in ["9 cells in", "what differs from `grpo`", "rloo instead of grpo", "grpo + random", "the smallest difference", "warning: not every arm has a budget"] {
+    for part in [
+        "9 cells in",
+        "what differs from `grpo`",
+        "rloo instead of grpo",
+        "grpo + random",
+        "the smallest difference",
+        "warning: not every arm has a budget",
+    ] {
         assert!(plan.contains(part), "{part:?} in\n{plan}");
     }
     let out = place.ascribe(&["grid", "run", "study.toml", "--jobs", "2"]);
@@ -162,7 +169,8 @@ fn killed_anywhere_and_resumed_it_comes_to_the_same_bytes() {
 #[test]
 fn two_processes_on_one_grid_run_no_cell_twice() {
     let place = Place::new(&experiment(200, ""));
-    let both: Vec<Child> = (0..2).map(|_| place.command(&["grid", "run", "study.toml", "--jobs", "2"]).spawn().unwrap()).collect();
+    let both: Vec<Child> =
+        (0..2).map(|_| place.command(&["grid", "run", "study.toml", "--jobs", "2"]).spawn().unwrap()).collect();
     for child in both {
         let out = child.wait_with_output().unwrap();
         assert!(out.status.success(), "{}", said(&out));

@@ -71,7 +71,9 @@ fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
 
 /// `KEY=A,B` as a setting of the grid.
 fn axis_setting(axis: &str) -> Result<String, GridError> {
-    let wrong = || GridError::Changed(format!("`{axis}` is no axis: write -m KEY=VALUE,VALUE, for example -m estimator.gae.lambda=0.9,0.95"));
+    let wrong = || {
+        GridError::Changed(format!("`{axis}` is no axis: write -m KEY=VALUE,VALUE, for example -m estimator.gae.lambda=0.9,0.95"))
+    };
     let (key, values) = axis.split_once('=').ok_or_else(wrong)?;
     let quoted = |value: &str| match toml::de::DeValue::parse(value) {
         Ok(_) => value.to_string(),
@@ -175,13 +177,8 @@ fn cell(args: &CellArgs) -> ExitCode {
         return code;
     }
     crate::run::log();
-    let options = Options {
-        folder: Some(folder.run(&cell)),
-        base,
-        command: crate::run::words().collect(),
-        stop,
-        ..Options::default()
-    };
+    let options =
+        Options { folder: Some(folder.run(&cell)), base, command: crate::run::words().collect(), stop, ..Options::default() };
     let mut watcher = crate::run::watcher();
     let report = ascribe_run::run(&loaded.plan, &options, &mut *watcher);
     watcher.finish();
@@ -224,7 +221,10 @@ fn plan_text(plan: &Plan) -> Result<String, GridError> {
     out += &format!("\nwhat differs from `{}`\n", first.name);
     for arm in plan.arms.iter().filter(|arm| arm.name != first.name) {
         let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
-        let keys = plan.differs(arm, first).into_iter().map(|(key, there, here)| format!("{key}: {} instead of {}", side(&here), side(&there)));
+        let keys = plan
+            .differs(arm, first)
+            .into_iter()
+            .map(|(key, there, here)| format!("{key}: {} instead of {}", side(&here), side(&there)));
         out += &format!("  {}\n    {}\n", arm.name, keys.collect::<Vec<_>>().join("\n    "));
         let confounds = plan.confounds(arm, first);
         if !confounds.is_empty() {
@@ -267,7 +267,11 @@ fn cost_text(plan: &Plan, cells: usize) -> Result<String, GridError> {
     }
     if !seconds.is_empty() {
         let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
-        out += &format!("\n{} cells are done and took {mean:.0} s each: {:.1} hours of one process for all", seconds.len(), mean * cells as f64 / 3600.0);
+        out += &format!(
+            "\n{} cells are done and took {mean:.0} s each: {:.1} hours of one process for all",
+            seconds.len(),
+            mean * cells as f64 / 3600.0
+        );
     }
     Ok(out)
 }

@@ -33,8 +33,8 @@ use std::path::PathBuf;
 use ascribe_core::registry::Plugin;
 use serde::de::DeserializeOwned;
 
-pub use grid::Grid;
 pub use explain::{Explained, Key, Setting, plugin_keys};
+pub use grid::Grid;
 pub use layers::Replaced;
 pub use load::{Change, Loaded};
 pub use report::{Mark, Problem, Report, nearest};

@@ -191,7 +191,10 @@ fn results_are_read_from_the_runs_of_cells() {
     assert_eq!(results.missing, 0);
     let arm = results.table.arm(&last.arm).unwrap();
     assert_eq!((arm.failures.len(), arm.failures[0].reason.as_str(), arm.seeds.len()), (1, "it was made to", 1));
-    assert_eq!(results.table.arms().iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>(), ["grpo", "rloo", "rloo + shuffle", "gae"]);
+    assert_eq!(
+        results.table.arms().iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>(),
+        ["grpo", "rloo", "rloo + shuffle", "gae"]
+    );
     assert!(results.spent.iter().all(|(_, spent)| spent.runs > 0 && spent.mean["tokens"] > 0.0 && spent.updates == 3.0));
     // By hand: the last evaluation's sampled success, mean over tasks and seeds.
     let mean = |cell: &Cell| {
@@ -261,7 +264,9 @@ fn a_prediction_is_recorded_before_the_first_cell_and_stays() {
     let folder = GridFolder::at(&plan.folder);
     let prediction = place.folder.path().join("README.md");
     let file = place.file(ARMS);
-    assert!(folder.record(&file, &[], Some(&prediction), 0).unwrap_err().to_string().contains("write it down before the first run"));
+    assert!(
+        folder.record(&file, &[], Some(&prediction), 0).unwrap_err().to_string().contains("write it down before the first run")
+    );
     std::fs::write(&prediction, "rloo wins").unwrap();
     let first = folder.record(&file, &[], Some(&prediction), 0).unwrap().prediction.unwrap();
     std::fs::write(&prediction, "grpo wins").unwrap();

@@ -144,7 +144,10 @@ impl GridFolder {
         let before = if self.path.join(MANIFEST).exists() { self.manifest()?.prediction } else { None };
         let now = prediction.map(|path| -> Result<Prediction, GridError> {
             let bytes = fs::read(path).map_err(|e| {
-                GridError::Changed(format!("the prediction `{}` cannot be read: {e}; write it down before the first run", path.display()))
+                GridError::Changed(format!(
+                    "the prediction `{}` cannot be read: {e}; write it down before the first run",
+                    path.display()
+                ))
             })?;
             let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
             Ok(Prediction { file: path.into(), sha256: sha256(&bytes), date: date(time), cells_done })

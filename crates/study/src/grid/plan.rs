@@ -108,7 +108,10 @@ impl Plan {
                 question = last.question.clone().unwrap_or_default();
                 let plan = arm_plan(name, layer.clone(), settings, None, &loaded)?;
                 arms.extend(controls(&spec, &request, &arm, &plan, &loaded)?);
-                arms.insert(arms.iter().position(|a: &ArmPlan| a.chosen_by.as_ref() == Some(&plan.name)).unwrap_or(arms.len()), plan);
+                arms.insert(
+                    arms.iter().position(|a: &ArmPlan| a.chosen_by.as_ref() == Some(&plan.name)).unwrap_or(arms.len()),
+                    plan,
+                );
             }
         }
         if arms.is_empty() {
@@ -152,7 +155,12 @@ impl Plan {
         for arm in self.arms.iter().filter(|arm| arm.chosen_by.is_none()) {
             for choice in &tried {
                 let tries: Vec<String> = choice.iter().map(|(key, value)| setting(key, value)).collect();
-                cells.extend(self.cells_of(arm, &tries, Some(&tries), FIRST_TUNING_SEED..FIRST_TUNING_SEED + self.spec.tune_seeds)?);
+                cells.extend(self.cells_of(
+                    arm,
+                    &tries,
+                    Some(&tries),
+                    FIRST_TUNING_SEED..FIRST_TUNING_SEED + self.spec.tune_seeds,
+                )?);
             }
         }
         Ok(cells)
@@ -209,8 +217,11 @@ impl Plan {
             .into_iter()
             .map(|(key, ..)| key)
             .filter(|key| {
-                let plain = key.strip_prefix("phase.").and_then(|rest| rest.split_once('.')).map_or(key.as_str(), |(_, rest)| rest);
-                ["update.", "environment", "evaluate", "policy.actor", "start_from", "seed", "device"].iter().any(|of| plain.starts_with(of))
+                let plain =
+                    key.strip_prefix("phase.").and_then(|rest| rest.split_once('.')).map_or(key.as_str(), |(_, rest)| rest);
+                ["update.", "environment", "evaluate", "policy.actor", "start_from", "seed", "device"]
+                    .iter()
+                    .any(|of| plain.starts_with(of))
             })
             .collect();
         if arm.budget != baseline.budget {
@@ -251,7 +262,13 @@ fn setting(key: &str, value: &Value) -> String {
 }
 
 /// Loads an arm; what the command line says lies on top of all.
-fn load_arm(request: &Request, layer: Option<&str>, settings: &[String], chosen: &[String], seed: u64) -> Result<Loaded, GridError> {
+fn load_arm(
+    request: &Request,
+    layer: Option<&str>,
+    settings: &[String],
+    chosen: &[String],
+    seed: u64,
+) -> Result<Loaded, GridError> {
     let mut own = Request { arm: layer.map(str::to_string), assignments: Vec::new(), ..request.clone() };
     own = own.assignments(settings.iter().chain(chosen).cloned());
     own = own.assignments(request.assignments.iter().cloned()).assignments([format!("seed={seed}")]);
@@ -280,7 +297,8 @@ fn arm_plan(
 ) -> Result<ArmPlan, GridError> {
     let last = experiment(loaded)?;
     let updates = loaded.plan.phases.iter().map(|phase| phase.at(&Now::default(), &mut KnobMemory::default()));
-    let updates = updates.map(|at| at.map(|(experiment, _)| *experiment.updates).map_err(GridError::Changed)).sum::<Result<u64, _>>()?;
+    let updates =
+        updates.map(|at| at.map(|(experiment, _)| *experiment.updates).map_err(GridError::Changed)).sum::<Result<u64, _>>()?;
     let plugins = ["environment", "rollout", "estimator", "objective"].into_iter().filter_map(|slot| {
         let tree = &loaded.plan.phases.last()?.tree;
         Some((slot.to_string(), tree.get(slot)?.as_table()?.keys().next()?.clone()))
@@ -327,7 +345,8 @@ fn controls(spec: &Spec, request: &Request, arm: &str, plan: &ArmPlan, loaded: &
         if !of.as_array().is_some_and(|names| names.iter().any(|name| name.as_str() == Some(arm))) {
             continue;
         }
-        let resolved: Table = loaded.plan.resolved.parse().map_err(|e| GridError::Changed(format!("the resolved experiment: {e}")))?;
+        let resolved: Table =
+            loaded.plan.resolved.parse().map_err(|e| GridError::Changed(format!("the resolved experiment: {e}")))?;
         let with_control = |table: &Table| {
             let mut items = table.get("transform").and_then(Value::as_array).cloned().unwrap_or_default();
             items.push(Value::Table(Table::from_iter([(transform.clone(), Value::Table(Table::new()))])));
@@ -344,7 +363,13 @@ fn controls(spec: &Spec, request: &Request, arm: &str, plan: &ArmPlan, loaded: &
             None => settings.push(setting("transform", &with_control(&resolved))),
         }
         let loaded = load_arm(request, plan.layer.as_deref(), &settings, &[], 0)?;
-        all.push(arm_plan(format!("{} + {transform}", plan.name), plan.layer.clone(), settings, Some(plan.name.clone()), &loaded)?);
+        all.push(arm_plan(
+            format!("{} + {transform}", plan.name),
+            plan.layer.clone(),
+            settings,
+            Some(plan.name.clone()),
+            &loaded,
+        )?);
     }
     Ok(all)
 }

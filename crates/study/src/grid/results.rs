@@ -66,7 +66,9 @@ fn measured(run: &Path, score: &Score) -> Result<Measured, String> {
         (Some(split), _) if splits.contains(split.as_str()) => split.clone(),
         (Some(split), _) => return Err(format!("nothing was measured on the split `{split}`")),
         (None, 1) => splits.into_iter().next().unwrap_or_default().to_string(),
-        (None, 0) => return Err("nothing was measured: the environment has no split but `train`, or `evaluate` asks for none".into()),
+        (None, 0) => {
+            return Err("nothing was measured: the environment has no split but `train`, or `evaluate` asks for none".into());
+        }
         (None, _) => {
             let names = splits.into_iter().collect::<Vec<_>>().join("`, `");
             return Err(format!("several splits were measured, `{names}`: set `grid.score.split`"));
@@ -139,13 +141,18 @@ impl Results {
                 let result = result.and_then(|measured| {
                     let known = tasks.get_or_insert_with(|| measured.tasks.clone());
                     of_split.get_or_insert((measured.split.clone(), measured.mode));
-                    if *known == measured.tasks { Ok(measured) } else { Err("it measured other tasks than the runs before it".into()) }
+                    if *known == measured.tasks {
+                        Ok(measured)
+                    } else {
+                        Err("it measured other tasks than the runs before it".into())
+                    }
                 });
                 let lines = if result.is_ok() { folder::metrics(&run)? } else { Vec::new() };
                 if result.is_ok() {
                     ledger.add(&lines);
                 }
-                let point = |(update, scores): &(u32, Vec<f64>)| Point { spent: spent_until(&lines, *update), scores: scores.clone() };
+                let point =
+                    |(update, scores): &(u32, Vec<f64>)| Point { spent: spent_until(&lines, *update), scores: scores.clone() };
                 let points = result.as_ref().map(|measured| measured.points.iter().map(point).collect()).map_err(String::clone);
                 all.push(Run { seed: cell.seed, result: points });
                 let final_scores = result.map(|mut measured| measured.points.pop().map_or_else(Vec::new, |(_, scores)| scores));
@@ -159,7 +166,8 @@ impl Results {
         }
         let (Some(tasks), Some(measured)) = (tasks, of_split) else {
             let why = scores.iter().flat_map(|arm| &arm.runs).find_map(|run| run.result.as_ref().err());
-            let why = why.map_or_else(|| "no run is done yet".to_string(), |why| format!("no run has a result; the first: {why}"));
+            let why =
+                why.map_or_else(|| "no run is done yet".to_string(), |why| format!("no run has a result; the first: {why}"));
             return Err(GridError::Changed(why));
         };
         let range = match plan.spec.score.of {
@@ -184,7 +192,8 @@ impl Spent {
                 }
             }
         }
-        let norms: Vec<f64> = lines.iter().filter_map(|line| line.metrics.get("actor/grad_norm")).filter(|x| x.is_finite()).collect();
+        let norms: Vec<f64> =
+            lines.iter().filter_map(|line| line.metrics.get("actor/grad_norm")).filter(|x| x.is_finite()).collect();
         if !norms.is_empty() {
             *self.gradient_norm.get_or_insert(0.0) += norms.iter().sum::<f64>() / norms.len() as f64;
         }

@@ -118,7 +118,9 @@ impl Spec {
             return Err(grid.report(&["seeds"], format!("seed {twice} stands there twice: runs of one seed are one run")));
         }
         if let Some(seed) = seeds.iter().find(|seed| **seed >= FIRST_TUNING_SEED) {
-            return Err(grid.report(&["seeds"], format!("seeds must be below {FIRST_TUNING_SEED}, got {seed}: from there on they tune")));
+            return Err(
+                grid.report(&["seeds"], format!("seeds must be below {FIRST_TUNING_SEED}, got {seed}: from there on they tune"))
+            );
         }
         if !(1..=1000).contains(&spec.tune_seeds) {
             return Err(grid.report(&["tune_seeds"], format!("must be in 1..=1000, got {}", spec.tune_seeds)));
@@ -138,20 +140,28 @@ impl Spec {
         for (transform, of) in &spec.controls {
             let known = ascribe_core::registry::plugin(ascribe_core::registry::Kind::Transform, transform).is_some();
             if !known {
-                return Err(grid.report(&["controls", transform], "there is no transform of that name; controls are `shuffle`, `random`, `uniform`"));
+                return Err(grid.report(
+                    &["controls", transform],
+                    "there is no transform of that name; controls are `shuffle`, `random`, `uniform`",
+                ));
             }
             let names = of.as_array().map(|names| names.iter().map(|name| name.as_str().unwrap_or_default()).collect::<Vec<_>>());
             let Some(names) = names.filter(|names| !names.is_empty()) else {
                 return Err(grid.report(&["controls", transform], "a list of arms is needed"));
             };
             if let Some(unknown) = names.iter().find(|name| !arms.iter().any(|arm| arm == *name)) {
-                return Err(grid.report(&["controls", transform], format!("there is no arm `{unknown}`; arms here: {}", arms.join(", "))));
+                return Err(
+                    grid.report(&["controls", transform], format!("there is no arm `{unknown}`; arms here: {}", arms.join(", ")))
+                );
             }
         }
         for (table, of) in [("axis", &spec.axis), ("tune", &spec.tune)] {
             for (key, values) in of {
                 if values.as_array().is_none_or(Vec::is_empty) {
-                    return Err(grid.report(&[table, key], "a list of values is needed; quote a key with dots: \"update.learning_rate\" = [1e-3, 3e-4]"));
+                    return Err(grid.report(
+                        &[table, key],
+                        "a list of values is needed; quote a key with dots: \"update.learning_rate\" = [1e-3, 3e-4]",
+                    ));
                 }
             }
         }
@@ -202,7 +212,8 @@ impl Spec {
 }
 
 fn choices(table: &Table) -> Vec<Choice> {
-    let of = |(key, values): (&String, &Value)| Choice { key: key.clone(), values: values.as_array().cloned().unwrap_or_default() };
+    let of =
+        |(key, values): (&String, &Value)| Choice { key: key.clone(), values: values.as_array().cloned().unwrap_or_default() };
     table.iter().map(of).collect()
 }
 

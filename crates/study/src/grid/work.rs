@@ -97,7 +97,8 @@ pub fn work(plan: &Plan, folder: &GridFolder, how: &Work, on: &mut dyn FnMut(Eve
         }
     }
     let chosen = chosen(plan, folder, &tuning)?.unwrap_or_default();
-    let chosen: BTreeMap<String, Vec<String>> = chosen.into_iter().map(|(arm, choice)| (arm, choice.settings().to_vec())).collect();
+    let chosen: BTreeMap<String, Vec<String>> =
+        chosen.into_iter().map(|(arm, choice)| (arm, choice.settings().to_vec())).collect();
     let reported = plan.reported(&chosen)?;
     folder.plan(&[&tuning[..], &reported].concat())?;
     let outcome = stage(folder, how, &reported, false, on)?;
@@ -120,7 +121,13 @@ struct Running<'a> {
     since: Instant,
 }
 
-fn stage(folder: &GridFolder, how: &Work, cells: &[Cell], tuning: bool, on: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, GridError> {
+fn stage(
+    folder: &GridFolder,
+    how: &Work,
+    cells: &[Cell],
+    tuning: bool,
+    on: &mut dyn FnMut(Event<'_>),
+) -> Result<Outcome, GridError> {
     // Those that are neither done, nor failed, nor run by us; and when each is to be looked at next.
     let mut waiting: Vec<(&Cell, Instant)> = Vec::new();
     let mut done = 0;
@@ -157,7 +164,8 @@ fn stage(folder: &GridFolder, how: &Work, cells: &[Cell], tuning: bool, on: &mut
                 // It stopped when somebody asked it to: it goes on.
                 _ if status.success() => waiting.push((cell, Instant::now() + ELSEWHERE)),
                 _ => {
-                    let reason = format!("its process ended ({status}) without a word; the end of its log: {}", end_of(folder, cell));
+                    let reason =
+                        format!("its process ended ({status}) without a word; the end of its log: {}", end_of(folder, cell));
                     folder.failed(cell, &reason)?;
                     on(Event::Failed { cell, reason: &reason });
                 }
