@@ -167,8 +167,9 @@ fn names_of_arms_are_safe_as_folders() {
     let grid = "[grid]\nseeds = 1\n[grid.arm.\"a/b ü\"]\n[grid.arm.\"a_b ü\"]\nestimator = \"rloo\"\n[grid.arm.\"..\"]\nestimator = \"opo\"";
     let cells = place.plan(grid).unwrap().reported(&BTreeMap::new()).unwrap();
     for cell in &cells {
-        let parts: Vec<_> = cell.run().components().collect();
-        assert!(parts.len() == 3 && parts.iter().all(|part| matches!(part, std::path::Component::Normal(_))), "{:?}", cell.run());
+        let run = cell.run();
+        let parts: Vec<_> = run.components().collect();
+        assert!(parts.len() == 3 && parts.iter().all(|part| matches!(part, std::path::Component::Normal(_))), "{run:?}");
     }
     assert_eq!(cells.iter().map(Cell::run).collect::<BTreeSet<_>>().len(), 3);
 }

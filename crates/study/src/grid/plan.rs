@@ -47,8 +47,8 @@ pub struct ArmPlan {
     pub budget: Budget,
     /// Updates of a run.
     pub updates: u64,
-    /// What its last phase is made of.
-    experiment_keys: BTreeMap<String, String>,
+    /// The plugin in each slot of its last phase.
+    plugins: BTreeMap<String, String>,
 }
 
 /// One run of a grid.
@@ -311,14 +311,14 @@ fn arm_plan(
         identity: identity(loaded)?,
         budget: last.budget,
         updates,
-        experiment_keys: plugins.collect(),
+        plugins: plugins.collect(),
     })
 }
 
 impl ArmPlan {
     /// The plugin in a slot of its last phase.
     pub fn plugin(&self, slot: &str) -> &str {
-        self.experiment_keys.get(slot).map_or("", String::as_str)
+        self.plugins.get(slot).map_or("", String::as_str)
     }
 }
 

@@ -1,8 +1,10 @@
 //! What `[grid]` says.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ascribe_config::{Grid, Report};
+use ascribe_core::registry::{Kind, plugin};
 use ascribe_run::evaluate::Mode;
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -110,75 +112,91 @@ impl Spec {
     /// The first thing that is wrong, with its place.
     pub fn read(grid: &Grid) -> Result<Spec, Report> {
         let spec: Spec = grid.read()?;
-        let seeds = spec.seeds.all();
-        if seeds.is_empty() {
-            return Err(grid.report(&["seeds"], "at least one seed is needed"));
-        }
-        if let Some((_, twice)) = seeds.iter().enumerate().find(|(i, seed)| seeds[..*i].contains(seed)) {
-            return Err(grid.report(&["seeds"], format!("seed {twice} stands there twice: runs of one seed are one run")));
-        }
-        if let Some(seed) = seeds.iter().find(|seed| **seed >= FIRST_TUNING_SEED) {
-            return Err(
-                grid.report(&["seeds"], format!("seeds must be below {FIRST_TUNING_SEED}, got {seed}: from there on they tune"))
-            );
-        }
-        if !(1..=1000).contains(&spec.tune_seeds) {
-            return Err(grid.report(&["tune_seeds"], format!("must be in 1..=1000, got {}", spec.tune_seeds)));
-        }
-        for (name, arm) in &spec.arm {
-            if !arm.is_table() {
-                return Err(grid.report(&["arm", name], "an arm is a table of what it changes, for example estimator = \"rloo\""));
-            }
-            if arm.get("grid").is_some() || arm.get("extends").is_some() {
-                return Err(grid.report(&["arm", name], "an arm changes the experiment: it has no `grid` and no `extends`"));
-            }
-        }
-        let arms = spec.arms();
-        if let Some(baseline) = spec.baseline.as_ref().filter(|name| !arms.contains(name)) {
-            return Err(grid.report(&["baseline"], format!("there is no arm `{baseline}`; arms here: {}", arms.join(", "))));
-        }
-        for (transform, of) in &spec.controls {
-            let known = ascribe_core::registry::plugin(ascribe_core::registry::Kind::Transform, transform).is_some();
-            if !known {
-                return Err(grid.report(
-                    &["controls", transform],
-                    "there is no transform of that name; controls are `shuffle`, `random`, `uniform`",
-                ));
-            }
-            let names = of.as_array().map(|names| names.iter().map(|name| name.as_str().unwrap_or_default()).collect::<Vec<_>>());
-            let Some(names) = names.filter(|names| !names.is_empty()) else {
-                return Err(grid.report(&["controls", transform], "a list of arms is needed"));
-            };
-            if let Some(unknown) = names.iter().find(|name| !arms.iter().any(|arm| arm == *name)) {
-                return Err(
-                    grid.report(&["controls", transform], format!("there is no arm `{unknown}`; arms here: {}", arms.join(", ")))
-                );
-            }
-        }
+        spec.check_seeds(grid)?;
+        spec.check_arms(grid)?;
+        spec.check_controls(grid)?;
         for (table, of) in [("axis", &spec.axis), ("tune", &spec.tune)] {
             for (key, values) in of {
                 if values.as_array().is_none_or(Vec::is_empty) {
-                    return Err(grid.report(
-                        &[table, key],
-                        "a list of values is needed; quote a key with dots: \"update.learning_rate\" = [1e-3, 3e-4]",
-                    ));
+                    let text = "a list of values is needed; quote a key with dots: \"update.learning_rate\" = [1e-3, 3e-4]";
+                    return Err(grid.report(&[table, key], text));
                 }
             }
         }
-        for (i, exclude) in spec.exclude.iter().enumerate() {
-            let at = i.to_string();
+        spec.check_excluded(grid)?;
+        Ok(spec)
+    }
+
+    fn check_seeds(&self, grid: &Grid) -> Result<(), Report> {
+        let seeds = self.seeds.all();
+        let refuse = |key, text: String| Err(grid.report(&[key], text));
+        if seeds.is_empty() {
+            return refuse("seeds", "at least one seed is needed".into());
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = seeds.iter().find(|seed| !seen.insert(**seed)) {
+            return refuse("seeds", format!("seed {twice} stands there twice: runs of one seed are one run"));
+        }
+        if let Some(seed) = seeds.iter().find(|seed| **seed >= FIRST_TUNING_SEED) {
+            return refuse("seeds", format!("must be below {FIRST_TUNING_SEED}, where tuning runs have theirs; got {seed}"));
+        }
+        if !(1..=1000).contains(&self.tune_seeds) {
+            return refuse("tune_seeds", format!("must be in 1..=1000, got {}", self.tune_seeds));
+        }
+        Ok(())
+    }
+
+    fn check_arms(&self, grid: &Grid) -> Result<(), Report> {
+        for (name, arm) in &self.arm {
+            let Some(table) = arm.as_table() else {
+                return Err(grid.report(&["arm", name], "an arm is a table of what it changes, for example estimator = \"rloo\""));
+            };
+            if table.contains_key("grid") || table.contains_key("extends") {
+                return Err(grid.report(&["arm", name], "an arm changes the experiment: it has no `grid` and no `extends`"));
+            }
+        }
+        let arms = self.arms();
+        match &self.baseline {
+            Some(name) if !arms.contains(name) => {
+                Err(grid.report(&["baseline"], format!("there is no arm `{name}`; arms here: {}", arms.join(", "))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_controls(&self, grid: &Grid) -> Result<(), Report> {
+        let arms = self.arms();
+        for (transform, of) in &self.controls {
+            let refuse = |text: String| Err(grid.report(&["controls", transform], text));
+            if plugin(Kind::Transform, transform).is_none() {
+                return refuse("there is no transform of that name; controls are `shuffle`, `random` and `uniform`".into());
+            }
+            let names: Option<Vec<&str>> = of.as_array().and_then(|names| names.iter().map(Value::as_str).collect());
+            let Some(names) = names.filter(|names| !names.is_empty()) else {
+                return refuse("a list of arms is needed".into());
+            };
+            if let Some(unknown) = names.iter().find(|name| !arms.iter().any(|arm| arm == *name)) {
+                return refuse(format!("there is no arm `{unknown}`; arms here: {}", arms.join(", ")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_excluded(&self, grid: &Grid) -> Result<(), Report> {
+        let arms = self.arms();
+        for (i, exclude) in self.exclude.iter().enumerate() {
             for (key, value) in exclude {
                 let known = match key.as_str() {
                     "arm" => value.as_str().is_some_and(|name| arms.iter().any(|arm| arm == name)),
-                    axis => spec.axis.get(axis).and_then(Value::as_array).is_some_and(|values| values.contains(value)),
+                    axis => self.axis.get(axis).and_then(Value::as_array).is_some_and(|values| values.contains(value)),
                 };
                 if !known {
                     let text = format!("`{key} = {value}` is no arm and no value of an axis: it excludes nothing");
-                    return Err(grid.report(&["exclude", &at, key], text));
+                    return Err(grid.report(&["exclude", &i.to_string(), key], text));
                 }
             }
         }
-        Ok(spec)
+        Ok(())
     }
 
     /// Names of the arms, without controls.
