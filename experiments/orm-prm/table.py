@@ -14,6 +14,7 @@ import statistics
 import sys
 
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+SPAN = 20
 ARMS = {
     "orm": "ORM, failure 0",
     "orm-penalty": "ORM, failure −1",
@@ -33,6 +34,12 @@ def evaluations(runs, name, seed):
         for line in map(json.loads, file):
             episodes.setdefault(line["update"], {}).setdefault(line["mode"], []).extend(line["episodes"])
     return {update: {mode: summary(of) for mode, of in modes.items()} for update, modes in episodes.items()}
+
+
+def training(runs, name, seed):
+    """Success of each update's own episodes, on the tasks that are trained on."""
+    with open(os.path.join(runs, f"orm-prm-{name}", "main", f"seed-{seed}", "metrics.jsonl"), encoding="utf-8") as file:
+        return [json.loads(line)["rollout/success_rate"] for line in file]
 
 
 def summary(episodes):
@@ -103,7 +110,7 @@ def main():
         cells = []
         for mode in ("sampled", "greedy"):
             ours, base = last(runs, mode, "success"), last(arms["orm"], mode, "success")
-            cells += [interval(ours), "" if runs is arms["orm"] else interval([a - b for a, b in zip(ours, base)], "+")]
+            cells += [interval(ours), "" if runs is arms["orm"] else against(ours, base)]
         row(title, *cells, " / ".join(str(max(run)) for run in runs))
 
     for mode in ("sampled", "greedy"):
@@ -113,7 +120,7 @@ def main():
             row(title, *(f"{x:.3f}" for x in last(runs, mode, "success")))
 
     keys = {"turns": "turns", "truncated": "cut off", "carried": "process reward, carried", "useful": "process reward, useful",
-            "idle": "calls that brought nothing", "report_true": "true reports"}
+            "idle": "carried out for nothing", "report_true": "true reports"}
     for mode in ("sampled", "greedy"):
         print(f"\nWhat the episodes look like, {mode}:\n")
         head("arm", *keys.values())
@@ -122,12 +129,30 @@ def main():
 
     # The text compares at equal numbers of training steps.
     shared = sorted(set.intersection(*(set(run) for runs in arms.values() for run in runs)))
-    print("\nSampled success by update, mean over seeds, as far as all runs went; the last column is the difference to ORM there:\n")
-    head("arm", *map(str, shared), "− ORM")
-    at = lambda runs, update: [run[update]["sampled"]["success"] for run in runs]
-    for name, runs in arms.items():
-        difference = [a - b for a, b in zip(at(runs, shared[-1]), at(arms["orm"], shared[-1]))]
-        row(ARMS[name], *(f"{statistics.fmean(at(runs, update)):.3f}" for update in shared), "" if name == "orm" else interval(difference, "+"))
+    at = lambda name, update: [run[update]["sampled"]["success"] for run in arms[name]]
+    curves("Sampled success by update, as far as all runs went", arms, shared, at)
+
+    trained = {name: [training(args.runs, name, seed) for seed in args.seeds] for name in arms}
+    of = lambda name, update: [statistics.fmean(run[update - SPAN : update]) for run in trained[name]]
+    curves(f"Success on the training tasks, mean of the {SPAN} updates up to this one", arms, [u for u in shared if u >= SPAN], of)
+    print(f"\nOn the training tasks, mean of the last {SPAN} updates of the whole budget:\n")
+    head("arm", "success", "− ORM")
+    ends = {name: [statistics.fmean(run[-SPAN:]) for run in runs] for name, runs in trained.items()}
+    for name, xs in ends.items():
+        row(ARMS[name], interval(xs), against(xs, ends["orm"]) if name != "orm" else "")
+
+
+def against(ours, base):
+    return interval([a - b for a, b in zip(ours, base)], "+")
+
+
+def curves(title, arms, updates, at):
+    """Means over seeds at some updates, and the difference to ORM at the last of them."""
+    print(f"\n{title}; mean over seeds, and the difference to ORM at the last:\n")
+    head("arm", *map(str, updates), "− ORM")
+    for name in arms:
+        means = [f"{statistics.fmean(at(name, update)):.3f}" for update in updates]
+        row(ARMS[name], *means, against(at(name, updates[-1]), at("orm", updates[-1])) if name != "orm" else "")
 
 
 if __name__ == "__main__":
