@@ -13,7 +13,9 @@ import os
 import statistics
 import sys
 
-T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from intervals import T_975, student
+
 SPAN = 20
 ARMS = {
     "orm": "ORM, failure 0",
@@ -74,11 +76,10 @@ def interval(xs, sign=""):
     xs = list(xs)
     if None in xs:
         return "–"
-    mean = statistics.fmean(xs)
     if len(xs) < 2:
-        return f"{mean:{sign}.3f}"
-    half = T_975[len(xs) - 1] * statistics.stdev(xs) / len(xs) ** 0.5
-    return f"{mean:{sign}.3f} [{mean - half:{sign}.3f}, {mean + half:{sign}.3f}]"
+        return f"{xs[0]:{sign}.3f}"
+    mean, low, high = student(xs)
+    return f"{mean:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
 
 
 def row(*cells):
