@@ -89,7 +89,8 @@ fn experiments(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
         if path.is_dir() {
             experiments(&path, files);
         } else if path.extension().is_some_and(|of| of == "toml") {
-            let shared = std::fs::read_to_string(&path).unwrap().lines().next().is_some_and(|line| line.contains("not a run by itself"));
+            let shared =
+                std::fs::read_to_string(&path).unwrap().lines().next().is_some_and(|line| line.contains("not a run by itself"));
             files.extend((!shared).then_some(path));
         }
     }
