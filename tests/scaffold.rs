@@ -9,11 +9,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace").to_path_buf()
 }
 
-/// The target folder that this test was built into: what is built in it is shared.
+/// A target folder of this test's own. Cargo tells packages of one workspace from those of its copy by nothing but their place within
+/// it, so that what is built from a copy would be taken for ours.
 fn target() -> PathBuf {
     let exe = std::env::current_exe().expect("a running test has a path");
     let release = exe.ancestors().nth(2).expect("target/release/deps/test");
-    release.parent().expect("target/release").to_path_buf()
+    release.parent().expect("target/release").join("scaffold")
 }
 
 /// An empty folder. Always the same one, so that cargo does not keep a build for each time this test was run.

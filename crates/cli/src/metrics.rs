@@ -39,7 +39,7 @@ const FAMILIES: &[Family] = &[
     one("rollout/given_rate", "Share of tokens that somebody else gave (an expert), without a log-probability."),
     one("rollout/groups", "Groups of the update."),
     one("rollout/trajectories", "Trajectories of the update that did not fail."),
-    one("rollout/unused_reward", "Sum of what the environment paid while no weight in `[reward]` reads it."),
+    one("rollout/unused_reward", "Sum of what the environment paid while `[reward]` does not name `env`."),
     one(
         "rollout/logprob_mismatch/mean",
         "Mean distance between the sampler's and the trainer's log-probabilities of the same tokens. Importance ratios start at 1 only if it is near 0.",

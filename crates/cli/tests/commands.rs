@@ -72,9 +72,27 @@ fn what_the_documents_show_is_accepted() {
         assert_eq!(code, 0, "{err}");
         assert_eq!(seen(text, &["check", "exp.toml", "estimator=rloo"]).0, 0);
     }
-    for file in ["quickstart.toml", "alfworld/clone.toml", "alfworld/grpo.toml", "alfworld/random.toml"] {
-        let out = ascribe(&root, &["check", &format!("experiments/{file}")]);
-        assert!(out.status.success(), "{file}: {}", String::from_utf8_lossy(&out.stderr));
+    let mut files = Vec::new();
+    experiments(&root.join("experiments"), &mut files);
+    assert!(files.len() >= 10, "{files:?}");
+    for file in files {
+        let out = ascribe(&root, &["check", file.to_str().unwrap()]);
+        assert!(out.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+/// Every experiment below a folder, without those that others extend and that say so.
+fn experiments(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            experiments(&path, files);
+        } else if path.extension().is_some_and(|of| of == "toml") {
+            let shared =
+                std::fs::read_to_string(&path).unwrap().lines().next().is_some_and(|line| line.contains("not a run by itself"));
+            files.extend((!shared).then_some(path));
+        }
     }
 }
 

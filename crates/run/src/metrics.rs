@@ -62,7 +62,8 @@ pub(crate) fn of_rollout(batch: &Batch, weights: &BTreeMap<String, f64>, declare
         }
     }
     of_parts(&mut m, batch, weights);
-    if weights.get("env").is_none_or(|w| *w == 0.0) {
+    // Who writes `env = 0` means it.
+    if !weights.contains_key("env") {
         let unread: f64 = turns().map(|r| f64::from(batch.turns.env_reward[r]).abs()).sum();
         m.set("rollout/unused_reward", unread);
     }

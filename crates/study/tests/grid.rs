@@ -146,7 +146,7 @@ fn mistakes_are_told_with_their_place() {
         ("[grid]\nseeds = 1\ncontrols.nobody = [\"main\"]", "there is no transform of that name"),
         ("[grid]\nseeds = 1\naxis = { \"update.learning_rate\" = 3 }", "a list of values is needed"),
         ("[grid]\nseeds = 1\naxis = { update.learning_rate = [1.0] }", "quote a key with dots"),
-        ("[grid]\nseeds = 1\naxis = { \"estimator.gae.lambda\" = [0.9] }", "would replace by `gae`"),
+        ("[grid]\nseeds = 1\naxis = { \"estimator.gae.lambda\" = [0.9] }", "arm `main` has no `estimator.gae`"),
         ("[grid]\nseeds = 1\naxis = { \"rollout.independent.grups\" = [2] }", "grups"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"x\" }]", "excludes nothing"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"main\" }]", "every arm is excluded"),

@@ -10,9 +10,9 @@
 //!
 //! * **Equal states** of a task are estimated once, from where they were met first. What is equal is the state of the
 //!   environment; a policy that reads its whole sequence goes on from each way there differently: `equal = "sequences"`.
-//! * **Ends.** A state in which the task is over is worth 0, without a probe. Where a path was cut, its last state is probed
-//!   within the turns that the task has left; there are none after its last turn, nor where tokens, context or time ran out: then it
-//!   is worth 0, what the task still pays.
+//! * **Ends.** A state in which the task is over is worth 0, without a probe. Where a segment
+//!   ended before the episode did, its last state is probed within the turns that the task has left. Where a limit of turns, tokens,
+//!   context or time cut the episode, it is worth 0: what the task still pays.
 //! * **When enough is enough.** Each state gets `samples` probes. With `max_samples` and `tight`, states whose mean is not known within
 //!   ±`tight` get as many again, round after round, up to `max_samples`. The bound is that of a 95 % interval, `1.96 s/√n` with the sample
 //!   deviation `s`: probes that all agree count as certain, so `samples` should not be small. Stopping by what was seen pulls the
@@ -42,9 +42,7 @@ use ascribe_core::play::{Back, Decode, Deed, Keep, Play, Start, State};
 use ascribe_core::policy::PolicyError;
 use ascribe_core::range::{AtLeast, NonNegative, Positive, Unit};
 use ascribe_core::rollout::{Acting, RolloutError, node};
-use ascribe_core::{
-    Batch, BuildContext, BuildError, Critic, CriticConfig, End, Group, Limit, Need, Provide, Scope, Signal, plugin,
-};
+use ascribe_core::{Batch, BuildContext, BuildError, Critic, CriticConfig, End, Group, Need, Provide, Scope, Signal, plugin};
 use ascribe_math::{Deviation, explained_variance, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -240,7 +238,7 @@ impl Critic for Prober {
     }
 
     fn judge(&mut self, batch: &Batch, acting: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
-        let decode = self.decode(batch)?;
+        let decode = self.decode(batch, acting.tasks.capabilities().provides.contains(&Need::Admissible))?;
         let max_turns = acting.tasks.capabilities().max_turns;
         let (worth, mut states) = self.survey(batch, max_turns)?;
         let stream = self.stream(acting);
@@ -261,19 +259,20 @@ impl Critic for Prober {
 
 impl Prober {
     /// How the records were made, which is how probes act.
-    fn decode(&self, batch: &Batch) -> Result<Decode, PolicyError> {
+    ///
+    /// * `lists`: whether the environment lists admissible actions
+    fn decode(&self, batch: &Batch, lists: bool) -> Result<Decode, PolicyError> {
         let Some(agent) = batch.agents.get_index_of(&self.config.agent) else { return Ok(Decode::Free) };
         let rows = (0..batch.turns.parent.len()).filter(|row| batch.turns.agent[*row] as usize == agent);
         let (mut free, mut admissible) = (false, false);
-        for row in rows {
-            let sampled = batch.turns.sampled[row].range();
-            // Where nothing had an alternative, there was a list.
-            admissible |= sampled.is_empty() || sampled.clone().any(|i| batch.sampled.support[i] != 0);
-            free |= sampled.clone().any(|i| batch.sampled.support[i] == 0);
+        for i in rows.flat_map(|row| batch.turns.sampled[row].range()) {
+            *(if batch.sampled.support[i] == 0 { &mut free } else { &mut admissible }) = true;
         }
         match (free, admissible) {
-            (_, false) => Ok(Decode::Free),
+            (true, false) => Ok(Decode::Free),
             (false, true) => Ok(Decode::Admissible),
+            // Nothing had an alternative: where there is a list, it had one action.
+            (false, false) => Ok(if lists { Decode::Admissible } else { Decode::Free }),
             (true, true) => Err(PolicyError::Unsupported(format!(
                 "some actions of `{}` were chosen among admissible ones and some were not: its probes can only act in one way",
                 self.config.agent
@@ -309,8 +308,8 @@ impl Prober {
                 let out_of_turns = group.about().before + turns >= max_turns;
                 let nothing = match end {
                     Some(End::Terminated { .. } | End::Untried | End::Failed(_)) => true,
-                    Some(End::Truncated(Limit::Turns) | End::MacroBoundary) => out_of_turns,
-                    Some(End::Truncated(Limit::Tokens | Limit::Context | Limit::Time)) => true,
+                    Some(End::MacroBoundary) => out_of_turns,
+                    Some(End::Truncated(_)) => true,
                     None => false,
                 };
                 let Some(key) = states::key(group, after).filter(|_| reached && !nothing) else {

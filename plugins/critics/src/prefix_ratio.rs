@@ -6,8 +6,8 @@
 //!
 //! Source: importance sampling of prefixes, which the text on TEMPO describes, `w = exp(log π(prefix) − log π_then(prefix))` times the
 //! advantage; its public code does not do it. Bounded weights: Ionides 2008, "Truncated Importance Sampling", JCGS 17.
-//! Reductions: 1 for a group that begins where its task begins, and wherever the policy is what it was then. Without bounds, and over
-//! starts that an earlier policy came to, its mean is 1.
+//! Reductions: 1 for a group that begins where its task begins, and wherever the policy is what it was then. Without bounds, over
+//! all histories of so many turns that an earlier policy walked, its mean is 1.
 //! Edge cases: log-probabilities are those at the temperature and on the support that each token was drawn with, on both sides. Turns of
 //! other agents are context. A history without turns, and one in which somebody else acted for the agent (an expert), has no ratio.
 //! Bounds bias what they cut: `critic/NAME/clipped_rate` says how often.
@@ -166,19 +166,25 @@ mod tests {
     const REPAIR: (&str, &str) = ("repair-mdp", "horizon = 6\nstep_cost = 0.05");
     const ROLLOUT: &str = "groups = 400\ngroup_size = 1\ndecode = \"admissible\"";
 
-    /// The last turns of each episode of two turns or more as a group of its own, whose history are the first `n` of them.
+    /// A group behind each episode, whose history are its first `n` turns, or all where it has no more: then it begins with the
+    /// last turn once more. So histories end at a time that depends on themselves alone, and the mean of their ratios is 1.
     fn cut(logs: Vec<GroupLog>, n: usize) -> Vec<GroupLog> {
         let cut = |mut log: GroupLog| {
-            let rest = log.turns.split_off(n.min(log.turns.len() - 1));
+            let last = log.turns.last().cloned().expect("an episode has turns");
+            let mut rest = log.turns.split_off(n.min(log.turns.len()));
+            let before = log.turns.len();
+            if rest.is_empty() {
+                rest.push(TurnLog { parent: None, ..last });
+            }
             let mut history = History::default();
             log.turns.iter().for_each(|turn| history.push(turn));
-            let before = log.turns.len();
+            let n_rest = rest.len();
             let parent = |t: Option<usize>| t.and_then(|t| t.checked_sub(before));
             log.turns = rest.into_iter().map(|turn| TurnLog { parent: parent(turn.parent), ..turn }).collect();
-            log.leaves.iter_mut().for_each(|leaf| leaf.turn = parent(leaf.turn));
+            log.leaves.iter_mut().for_each(|leaf| leaf.turn = Some(n_rest - 1));
             GroupLog { before, history, origin: Origin::Restored { age: 1 }, ..log }
         };
-        logs.into_iter().filter(|log| log.turns.len() > 1).map(cut).collect()
+        logs.into_iter().map(cut).collect()
     }
 
     fn ratios(world: &mut World, logs: Vec<GroupLog>, body: &str) -> Vec<Option<f32>> {

@@ -93,6 +93,10 @@ impl Plan {
         let mut question = String::new();
         for arm in spec.arms() {
             let layer = (!spec.arm.is_empty()).then(|| arm.clone());
+            let plain = load_arm(&request, layer.as_deref(), &[], &[], 0)?;
+            for choice in spec.axes() {
+                axis_has_its_plugin(&grid, &plain, &choice.key, &arm)?;
+            }
             for axes in combinations(&spec.axes()) {
                 if spec.excludes(&arm, &axes) {
                     continue;
@@ -100,9 +104,6 @@ impl Plan {
                 let settings: Vec<String> = axes.iter().map(|(key, value)| setting(key, value)).collect();
                 let name = std::iter::once(arm.clone()).chain(settings.iter().cloned()).collect::<Vec<_>>().join(", ");
                 let loaded = load_arm(&request, layer.as_deref(), &settings, &[], 0)?;
-                for (key, _) in &axes {
-                    axis_changes_no_plugin(&grid, &loaded, key, &arm)?;
-                }
                 let last = experiment(&loaded)?;
                 dir.get_or_insert_with(|| last.run.dir.clone());
                 question = last.question.clone().unwrap_or_default();
@@ -322,20 +323,30 @@ impl ArmPlan {
     }
 }
 
-/// An axis that names a plugin which an arm does not have would put it there.
-fn axis_changes_no_plugin(grid: &Grid, loaded: &Loaded, key: &str, arm: &str) -> Result<(), GridError> {
-    let by_axis = |place: &ascribe_config::Place| place.to_string().contains(&format!("`{key}="));
-    match loaded.replaced.iter().find(|replaced| by_axis(&replaced.new.1)) {
-        None => Ok(()),
-        Some(replaced) => {
-            let text = format!(
-                "arm `{arm}` has `{}` in `{}`, which this key would replace by `{}`; leave the pair out with [[grid.exclude]], or set the key \
-                 in the arms that have it",
-                replaced.old.0, replaced.slot, replaced.new.0
-            );
-            Err(grid.report(&["axis", key], text).into())
+/// An axis below a plugin which an arm does not have would put it there, in the place of another one.
+fn axis_has_its_plugin(grid: &Grid, plain: &Loaded, key: &str, arm: &str) -> Result<(), GridError> {
+    let path: Vec<&str> = key.split('.').collect();
+    let of_slot = match path[0] {
+        "environment" | "rollout" | "estimator" | "objective" => 1,
+        "policy" | "critic" => 2,
+        _ => return Ok(()),
+    };
+    let Some(plugin) = path.get(..=of_slot).filter(|_| path.len() > of_slot + 1) else { return Ok(()) };
+    let has = |tree: &Table| {
+        let mut at = tree.get(plugin[0]);
+        for key in &plugin[1..] {
+            at = at.and_then(|value| value.get(key));
         }
+        at.is_some()
+    };
+    if plain.plan.phases.iter().any(|phase| has(&phase.tree)) {
+        return Ok(());
     }
+    let text = format!(
+        "arm `{arm}` has no `{}`; set the key in the arms that have it, or give the arms a grid of their own",
+        plugin.join(".")
+    );
+    Err(grid.report(&["axis", key], text).into())
 }
 
 /// The controls of an arm: the arm, with one more transform at the end.
