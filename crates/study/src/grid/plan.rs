@@ -94,12 +94,12 @@ impl Plan {
         for arm in spec.arms() {
             let layer = (!spec.arm.is_empty()).then(|| arm.clone());
             let plain = load_arm(&request, layer.as_deref(), &[], &[], 0)?;
-            for choice in spec.axes() {
-                axis_has_its_plugin(&grid, &plain, &choice.key, &arm)?;
-            }
             for axes in combinations(&spec.axes()) {
                 if spec.excludes(&arm, &axes) {
                     continue;
+                }
+                for (key, _) in &axes {
+                    axis_has_its_plugin(&grid, &plain, key, &arm)?;
                 }
                 let settings: Vec<String> = axes.iter().map(|(key, value)| setting(key, value)).collect();
                 let name = std::iter::once(arm.clone()).chain(settings.iter().cloned()).collect::<Vec<_>>().join(", ");
