@@ -107,8 +107,9 @@ fn every_estimator_whose_needs_are_met_trains_and_resumes() {
 #[test]
 fn every_transform_whose_needs_are_met_trains_and_resumes() {
     let all = plugins("transform");
-    let with =
-        |name: &str, example: &str| format!("{TREE}{INDEPENDENT}[estimator.grpo]\n[[transform]]\n[transform.{name}]\n{example}\n");
+    let with = |name: &str, example: &str| {
+        format!("{TREE}{INDEPENDENT}[estimator.grpo]\n[[transform]]\n[transform.{name}]\n{example}\n")
+    };
     let trained = all.iter().filter(|(name, example)| trains(name, &with(name, example))).count();
     println!("{trained} of {} transforms trained and resumed", all.len());
     assert!(trained >= 13, "only {trained} of {}", all.len());
