@@ -74,7 +74,8 @@ impl RolloutStrategy for Played {
             return Ok(groups);
         };
         if stored.is_empty() {
-            let text = "`offline` has no group to give again: every episode of its first update broke";
+            let text = "`offline` has no group to give again: in its first update `of` gave none, or every episode broke; give it another \
+                        strategy or easier tasks";
             return Err(RolloutError::NoTasks(text.into()));
         }
         Ok(stored.iter().map(|stored| stored.again(update)).collect())
