@@ -1,7 +1,8 @@
 //! Privileged text reaches no actor: not what it reads, not what it is trained on, whatever critics do with it.
 //!
-//! Every critic runs in whole experiments whose privileged text and whose true answer are words that nothing else says, and policy nodes
-//! write down all that comes to them. Every embedded environment is played, and what is read is compared with what is kept.
+//! Every critic runs in whole experiments whose privileged text and whose true answer are words that nothing else says, and
+//! policy nodes write down all that comes to them. Every embedded environment is played, and what is read is compared with what
+//! is kept.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +20,13 @@ use ascribe_core::play::{Decode, Keep, Play, Start};
 use ascribe_core::policy::{
     Allowed, Continuation, HeadSpec, OptimStep, Part, PolicyError, ScoreRequest, Scored, Session, StepReport,
 };
-use ascribe_core::registry::{Kind, plugins};
+use ascribe_core::registry::{Kind, Plugin, plugins};
 use ascribe_core::tokenizer::Tokenizer;
 use ascribe_core::{
     Batch, BuildContext, BuildError, CriticConfig, Environment, Need, Now, Policy, PolicyConfig, Provide, Rng, RowSet, Scope,
     Seeds, Slot, TaskSet, TaskSetConfig, plugin,
 };
-use ascribe_run::{Ended, Event, Options, Progress, run};
+use ascribe_run::{Ended, Event, Options, Progress, folder, run};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -357,8 +358,8 @@ impl Case<'_> {
         slot::<dyn CriticConfig>(self.critic, self.body).needs()
     }
 
-    /// A whole experiment with it, and what each policy node heard. Whatever the critic asks for, a second one has privileged text kept,
-    /// and reads it on the node `control`.
+    /// A whole experiment with it, and what each policy node heard. Whatever the critic asks for, a second one has privileged
+    /// text kept, and reads it on the node `control`.
     fn heard(&self) -> BTreeMap<String, Vec<Heard>> {
         let Self { critic, body, anew, tells } = self;
         let mut nodes: BTreeSet<String> = ["actor", "control"].map(String::from).into();
@@ -369,9 +370,7 @@ impl Case<'_> {
                 // An environment can give any column of turns; the others come from the critics that give them.
                 Need::Signal(name, Scope::Turn) => columns.push(name),
                 Need::Signal(..) => {
-                    let gives = |row: &&&ascribe_core::registry::Plugin| {
-                        slot::<dyn CriticConfig>(row.name, row.example).provides().contains(&need)
-                    };
+                    let gives = |row: &&&Plugin| slot::<dyn CriticConfig>(row.name, row.example).provides().contains(&need);
                     let all = plugins(Kind::Critic);
                     let row = all.iter().find(gives).unwrap_or_else(|| panic!("`{critic}`: nobody gives {need}"));
                     others.push_str(&format!("[critic.other-{}.{0}]\n{}\n", row.name, row.example));
@@ -411,6 +410,14 @@ impl Case<'_> {
         let options = Options { folder: Some(place.path().join("run")), ..Options::default() };
         let report = run(&loaded.plan, &options, &mut Quiet).unwrap_or_else(|e| panic!("{e}\n{text}"));
         assert_eq!(report.ended, Ended::Finished);
+        // It came to judge: what it gives is there.
+        let metrics: Vec<_> =
+            folder::metrics(&place.path().join("run")).unwrap().into_iter().map(|line| line.metrics.0).collect();
+        for given in slot::<dyn CriticConfig>(critic, body).provides() {
+            let column = format!("signal/{}/", given.column().expect("critics give columns").0);
+            let there = metrics.iter().flat_map(|m| m.keys()).any(|name| name.starts_with(&column));
+            assert!(there, "`{critic}` gave nothing as {column}");
+        }
         let mut all = HEARD.lock().unwrap();
         nodes.into_iter().map(|node| (node.clone(), all.remove(&notes(&node)).unwrap_or_default())).collect()
     }
@@ -482,8 +489,8 @@ fn tasks(name: &str, body: &str) -> Box<dyn TaskSet> {
     slot::<dyn TaskSetConfig>(name, body).build(&context(None)).expect("embedded environments have no data that could be absent")
 }
 
-/// Lines of privileged text of an environment's episodes, and which of them were shown. Shorter lines than three words may be shown by
-/// chance: `solved`.
+/// Lines of privileged text of an environment's episodes, and which of them were shown. Shorter lines than three words may be
+/// shown by chance: `solved`.
 #[derive(Default)]
 struct Told {
     kept: usize,
