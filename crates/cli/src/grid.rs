@@ -204,8 +204,7 @@ fn plan_text(plan: &Plan) -> Result<String, GridError> {
         n => format!("{} cells: {n} to tune, {reported} to report", n + reported),
     };
     let mut out = format!("{}: {}\n{cells} in `{}`\n", plan.name, plan.question, plan.folder.display());
-    let baseline = plan.spec.baseline();
-    let first = plan.arms.iter().find(|arm| arm.name == baseline).unwrap_or(&plan.arms[0]);
+    let first = plan.baseline();
     let slots = ["environment", "rollout", "estimator", "objective"];
     let mut header = vec!["arm"];
     header.extend(slots);
@@ -316,10 +315,10 @@ fn write_report(plan: &Plan, folder: &GridFolder) -> Result<String, GridError> {
     let seeds = Seeds(0);
     let summaries = summarise(&results.table, &Metric::all(results.table.range().high()), &Bootstrap::of_tables(seeds));
     let mut sheets = vec![("scores", Sheet::of_scores(&results.table)), ("summary", Sheet::of_summaries(&summaries))];
-    let baseline = plan.spec.baseline();
+    let baseline = &plan.baseline().name;
     let mut compared = None;
-    if results.table.arms().len() > 1 && results.table.arm(&baseline).is_ok() {
-        let comparisons = compare(&results.table, &baseline, &Comparing::new(Bootstrap::of_curves(seeds)))?;
+    if results.table.arms().len() > 1 && results.table.arm(baseline).is_ok() {
+        let comparisons = compare(&results.table, baseline, &Comparing::new(Bootstrap::of_curves(seeds)))?;
         sheets.push(("comparisons", Sheet::of_comparisons(&comparisons)));
         compared = Some(comparisons);
     }

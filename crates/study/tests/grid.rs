@@ -125,6 +125,7 @@ fn axes_multiply_and_excluded_pairs_are_left_out() {
     let names: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
     assert_eq!(names[0], "a, update.learning_rate=0.1, rollout.independent.groups=2");
     assert!(!names.iter().any(|name| name.starts_with("b, update.learning_rate=0.01")));
+    assert_eq!(plan.baseline().name, names[0]);
     let seeds: BTreeSet<u64> = plan.reported(&BTreeMap::new()).unwrap().iter().map(|cell| cell.seed).collect();
     assert_eq!(seeds, BTreeSet::from([3, 5]));
     // Without arms there is one.

@@ -205,6 +205,13 @@ impl Plan {
         Ok(seeds.into_iter().map(cell).collect())
     }
 
+    /// The arm that the others are compared with: the baseline, with the first value of every axis that it is not excluded from.
+    pub fn baseline(&self) -> &ArmPlan {
+        let name = self.spec.baseline();
+        let of_baseline = |arm: &&ArmPlan| arm.chosen_by.is_none() && arm.layer.as_ref().is_none_or(|layer| *layer == name);
+        self.arms.iter().find(of_baseline).unwrap_or(&self.arms[0])
+    }
+
     /// Keys in which an arm differs from another one, with the values of both.
     pub fn differs(&self, arm: &ArmPlan, from: &ArmPlan) -> Vec<(String, Option<String>, Option<String>)> {
         differences(&from.identity, &arm.identity)
