@@ -199,6 +199,11 @@ const FAMILIES: &[Family] = &[
     three("critic/NAME/implicit_reward", "Rewards of tokens, as an `implicit` critic says."),
     one("critic/NAME/implicit_loss", "Cross-entropy of an implicit reward with the outcome."),
     one("critic/NAME/implicit_accuracy", "Share of trajectories whose implicit reward is on the side of their outcome."),
+    three("critic/NAME/shaping", "Shaping rewards of turns, as a `potential` critic says."),
+    three(
+        "critic/NAME/kl_reward",
+        "Rewards of tokens of a `kl-reward` critic, in nats: minus their mean is how far a token is from the reference, an estimate of the KL divergence.",
+    ),
     three("critic/NAME/pair_score", "How clean turns are, as a `pair` critic says."),
     one("critic/NAME/probe_accuracy", "Share of labelled turns that a probe is right about before it has seen them."),
     one("NODE/grad_norm", "Mean global gradient norm of a policy node's steps, before clipping."),

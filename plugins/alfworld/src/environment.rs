@@ -6,6 +6,12 @@
 //!
 //! The state key is the game's dynamic state and nothing else: not how often the agent moved, not what it read. Two
 //! keys are equal exactly where the games will go on alike; the limit of turns, which bootstraps, stands outside.
+//!
+//! Shridhar et al. 2021, "ALFWorld", arXiv 2010.03768. Six kinds of task; games of `train`, `valid_seen` and `valid_unseen`. A command that
+//! is not admissible is answered `Nothing happens.`, changes nothing, and counts as a turn.
+//!
+//! Cost: data that is downloaded once, a game compiled once when it is first opened; a command takes well under a microsecond to carry out, so
+//! what an episode costs is the policy's tokens. `list_commands` and `memory` decide how many those are.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -127,6 +133,7 @@ plugin! {
         when: "To compare methods on the agent benchmark of the literature: up to 50 turns and one reward. The games are \
                data of their own, got with `alfworld-download`; six small ones are built in.",
         example: "games = \"mini\"\nmax_turns = 50",
+        module: "environment.rs",
     }
     impl TaskSetConfig for Alfworld {
         fn build(&self, context: &BuildContext<'_>) -> Result<Box<dyn TaskSet>, BuildError> {

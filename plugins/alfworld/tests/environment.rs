@@ -35,6 +35,12 @@ const WIN: [&str; 5] =
     ["go to drawer 1", "open drawer 1", "take keychain 1 from drawer 1", "go to sidetable 1", "move keychain 1 to sidetable 1"];
 
 #[test]
+fn it_says_what_it_is() {
+    let row = ascribe_core::registry::plugin(ascribe_core::registry::Kind::Environment, "alfworld").expect("registered");
+    assert!(row.doc.contains("Cost:"), "`explain` shows what stands at the head of its module");
+}
+
+#[test]
 fn the_winning_command_is_rewarded_and_ends_the_episode() {
     let mut environment = open(serde_json::json!({ "success_reward": 10 }), 1);
     for command in &WIN[..4] {

@@ -7,6 +7,8 @@
 //! Edge cases: the bonus is symmetric, an honest "wrong" on a wrong answer earns it too. A sure failure that is honestly reported
 //! therefore earns λ: it must lie below half of the largest return. A trajectory whose report cannot be read earns nothing. The
 //! last turn of the path that reports counts. Paths that were not tried have no outcome, and no bonus.
+//!
+//! Cost: none; it reads what is recorded.
 
 use ascribe_core::policy::PolicyError;
 use ascribe_core::range::{Finite, NonNegative};

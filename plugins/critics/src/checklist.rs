@@ -12,6 +12,8 @@
 //! Where the authors' code differs: an empty checklist has score 0 there, which cannot be told from a step that does nothing; labels
 //! are found in the first tokens that a sampled answer gives, where here each label is scored as a whole; the checklist is written by
 //! a first call, where here it is given, by kind of task.
+//!
+//! Cost: one scoring pass over the prompt per turn, item and label (three times the items), counted as the critic's tokens.
 
 use std::collections::BTreeMap;
 

@@ -16,6 +16,9 @@
 //! several rows: each learns the outcome by itself, or all of them as one side of a pair.
 //! Authors' code differs: PRIME divides a batch's rewards by the largest sum to go (transforms do that to advantages here); its
 //! order of updates (scorer before or after the policy) is that of the loop here, both at once.
+//!
+//! Cost: a second policy: one scoring pass of it over the batch's paths, counted as the critic's tokens, and one forward and backward
+//! pass over those that it learns from. The reference's pass is that of `reference`; `"behavior"` has none.
 
 use std::sync::Arc;
 
@@ -33,10 +36,10 @@ use ascribe_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reference::REFERENCE_LOGPROB;
 use crate::scored;
 
 const COLUMN: &str = "implicit_reward";
-const REFERENCE: &str = "reference_logprob";
 
 /// `[critic.NAME.implicit]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -112,7 +115,7 @@ plugin! {
         }
         fn needs(&self) -> Vec<Need> {
             let reference = match self.reference {
-                Reference::Column => Need::Signal(REFERENCE.into(), Scope::Token),
+                Reference::Column => Need::Signal(REFERENCE_LOGPROB.into(), Scope::Token),
                 Reference::Behavior => Need::BehaviorLogprob,
             };
             vec![Need::Node(self.agent.clone()), Need::Node(self.node.clone()), Need::Chains, reference]
@@ -133,7 +136,7 @@ impl Live {
     /// Log-probabilities of the reference, of some rows' trained tokens.
     fn reference(&self, rows: &RowSet) -> Column {
         let name = match self.config.reference {
-            Reference::Column => format!("signal/{REFERENCE}"),
+            Reference::Column => format!("signal/{REFERENCE_LOGPROB}"),
             Reference::Behavior => BEHAVIOR_LOGPROB.into(),
         };
         rows.columns.get(&name).cloned().unwrap_or_else(|| Column::absent(rows.n_trained()))
@@ -203,7 +206,7 @@ impl Critic for Live {
             .filter(|(_, row)| reference.slice(row.trained.clone()).is_some() && *end(row) != End::Untried)
             .map(|(r, _)| r)
             .collect();
-        rows.columns.insert(format!("signal/{REFERENCE}"), reference);
+        rows.columns.insert(format!("signal/{REFERENCE_LOGPROB}"), reference);
         let mut rows = rows.subset(&known);
         if rows.is_empty() {
             return Ok(Vec::new());
@@ -297,7 +300,7 @@ mod tests {
         let mut column = Column::absent(batch.scope_len(Scope::Token));
         let first = batch.turns.sampled[batch.group(0).trajectories().next().unwrap().turns()[0]].range();
         first.clone().for_each(|i| column.set(i, -0.25));
-        batch.add_signal(REFERENCE, Signal { scope: Scope::Token, provider: "test".into(), column }).unwrap();
+        batch.add_signal(REFERENCE_LOGPROB, Signal { scope: Scope::Token, provider: "test".into(), column }).unwrap();
         world.judge(&mut critic, &mut batch).unwrap();
         let column = &batch.signals[COLUMN].column;
         assert_eq!(column.iter_present().count(), first.len());

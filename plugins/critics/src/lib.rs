@@ -8,10 +8,12 @@ mod checklist;
 mod generative;
 mod implicit;
 mod info_gain;
+mod kl_reward;
 mod lesson;
 mod monte_carlo;
 mod oracle;
 mod pair;
+mod potential;
 mod prefix_ratio;
 mod process_model;
 mod process_rules;
@@ -39,9 +41,11 @@ pub use generative::{
 };
 pub use implicit::Implicit;
 pub use info_gain::InfoGain;
+pub use kl_reward::KlReward;
 pub use monte_carlo::MonteCarlo;
 pub use oracle::Oracle;
 pub use pair::Pair;
+pub use potential::Potential;
 pub use prefix_ratio::PrefixRatio;
 pub use process_model::ProcessModel;
 pub use process_rules::ProcessRules;
@@ -54,6 +58,10 @@ pub use value_head::ValueHead;
 
 /// The column of rewards per turn that say how good a step is.
 const PROCESS_REWARD: &str = "process_reward";
+
+fn process_reward() -> String {
+    PROCESS_REWARD.into()
+}
 
 fn one() -> ascribe_core::range::NonNegative {
     ascribe_core::range::NonNegative::try_from(1.0).expect("in range")
@@ -79,6 +87,21 @@ fn knows(about: &Capabilities, words: &[String]) -> Result<(), String> {
         None => Ok(()),
         Some(word) => {
             Err(format!("its word `{word}` is in no vocabulary: policies of words are built with the words of all critics"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ascribe_core::registry::{Kind, plugins};
+
+    /// `explain` shows what stands at the head of a plugin's module.
+    #[test]
+    fn every_critic_says_what_it_does_and_costs() {
+        let rows = plugins(Kind::Critic);
+        assert!(rows.len() > 15, "the catalogue is linked");
+        for row in rows {
+            assert!(row.doc.contains("Cost:"), "`{}`: no line `module:`, or a module without its cost", row.name);
         }
     }
 }

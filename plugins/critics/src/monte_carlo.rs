@@ -29,7 +29,7 @@
 //! * **What is attainable.** `critic/NAME/explained_variance` compares the values with the returns that the batch's own episodes had
 //!   from there on, which are independent of the probes. A mean over `K` probes is off by its own noise: exact values would explain
 //!   `1 − (1 − x) K/(K + 1)` where these explain `x`.
-//! * **Cost.** Tokens that probes sample and read are `branch_tokens` of the ledger; their steps and restores count as such.
+//! * Cost: `samples` episodes from every judged state to the end. Tokens that probes sample and read are `branch_tokens` of the ledger; their steps and restores count as such.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

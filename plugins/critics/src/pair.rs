@@ -2,7 +2,7 @@
 //!
 //! `s_t = soft(σ(w · x_t + b))`, `x_t` being the standardised hidden vector after the last token of the turn, and `soft` a softening
 //! that keeps a group's spread ([`ascribe_math::soften`]). A turn's reward is its momentum, `r_t = σ(logit s_t + α (s_t − mean_{u<t} s_u))`
-//! ([`ascribe_math::momentum_rewards`]). It gives the columns `pair_score` (`s_t`) and `process_reward` (`r_t`) on turns.
+//! ([`ascribe_math::momentum_rewards`]). It gives the columns `pair_score` (`s_t`) and `process_reward` (`r_t`; `column`) on turns.
 //!
 //! Kim et al. 2026, "PAIR: Prefix-Aware Internal Reward Model for Multi-Turn Agent Optimization", arXiv 2605.17877;
 //! wonjoong-kim/PAIR `probing/train_pair.py`, `grpo/rewards/pair.py` at 03e41ad6. The estimator that takes these rewards as the
@@ -16,6 +16,9 @@
 //! do not give: this is its first stage alone. Their probes are fitted once, on a set of their own, and frozen.
 //!
 //! A policy without hidden vectors (`tabular`) is refused when it is asked for them.
+//!
+//! Cost: one forward pass to judge, and one over the labelled paths to learn, both counted as the critic's tokens; the fit takes
+//! up to 2000 passes over `memory` hidden vectors, and checkpoints hold them.
 
 use std::collections::VecDeque;
 
@@ -48,6 +51,9 @@ pub struct Pair {
     /// Labelled turns that are remembered, at least 2.
     #[serde(default = "memory")]
     pub memory: AtLeast<2>,
+    /// Name of the column of rewards; another one where the environment has one of that name.
+    #[serde(default = "crate::process_reward")]
+    pub column: String,
     /// Policy node whose turns are judged, by its own hidden vectors.
     #[serde(default = "crate::actor")]
     pub agent: String,
@@ -73,19 +79,27 @@ plugin! {
     }
     impl CriticConfig for Pair {
         fn build(&self, name: &str, _context: &BuildContext<'_>) -> Result<Box<dyn Critic>, BuildError> {
+            if self.column == SCORE {
+                return Err(BuildError::Config(format!("`column` is `{SCORE}`, which the critic gives too: call it another name")));
+            }
+            if self.labels == self.column || self.labels == SCORE {
+                return Err(BuildError::Config(format!("`labels` is the column `{}` that the critic gives itself", self.labels)));
+            }
             Ok(Box::new(Live { name: name.into(), config: self.clone(), state: State::default() }))
         }
         fn needs(&self) -> Vec<Need> {
             vec![Need::Hidden, Need::Node(self.agent.clone()), Need::Signal(self.labels.clone(), Scope::Turn)]
         }
         fn provides(&self) -> Vec<Provide> {
-            columns().into_iter().map(|(name, scope)| Need::Signal(name, scope)).collect()
+            self.columns().into_iter().map(|(name, scope)| Need::Signal(name, scope)).collect()
         }
     }
 }
 
-fn columns() -> Vec<(String, Scope)> {
-    vec![(SCORE.into(), Scope::Turn), (crate::PROCESS_REWARD.into(), Scope::Turn)]
+impl Pair {
+    fn columns(&self) -> Vec<(String, Scope)> {
+        vec![(SCORE.into(), Scope::Turn), (self.column.clone(), Scope::Turn)]
+    }
 }
 
 struct Live {
@@ -217,7 +231,7 @@ impl Live {
 
 impl Critic for Live {
     fn provides(&self) -> Vec<(String, Scope)> {
-        columns()
+        self.config.columns()
     }
 
     fn judge(&mut self, batch: &Batch, acting: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
@@ -247,7 +261,7 @@ impl Critic for Live {
         let score: Column = score.into_iter().map(|s| s.map(|s| s as f32)).collect();
         acting.metrics.summarise(&format!("critic/{}/pair_score", self.name), score.iter_present().map(f64::from));
         let signal = |column| Signal { scope: Scope::Turn, provider: self.name.clone(), column };
-        Ok(vec![(SCORE.into(), signal(score)), (crate::PROCESS_REWARD.into(), signal(reward))])
+        Ok(vec![(SCORE.into(), signal(score)), (self.config.column.clone(), signal(reward))])
     }
 
     fn learn(&mut self, batch: &Batch, _credit: &[Credit], acting: &mut Acting<'_>) -> Result<Vec<Lesson>, PolicyError> {
@@ -453,5 +467,26 @@ mod tests {
         let mut blind = World::new(("repair-mdp", ""), &["actor"], Vec::new());
         let error = blind.act(|acting| critic.learn(&batch, &[], acting)).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("hidden vectors"), "{error}");
+    }
+
+    #[test]
+    fn its_rewards_go_by_another_name_where_one_is_taken() {
+        let mut world = world();
+        let mut critic = named(&world, "column = \"momentum\"");
+        let mut batch = labelled(&mut world);
+        let taken = Column::absent(batch.scope_len(Scope::Turn));
+        let taken = Signal { scope: Scope::Turn, provider: "env".into(), column: taken };
+        batch.add_signal(crate::PROCESS_REWARD, taken).unwrap();
+        world.judge(&mut critic, &mut batch).unwrap();
+        assert_eq!(batch.signals["momentum"].provider, "pair");
+        for (body, told) in [
+            ("labels = \"clean\"\ncolumn = \"pair_score\"", "call it another name"),
+            ("labels = \"process_reward\"", "gives itself"),
+            ("labels = \"pair_score\"", "gives itself"),
+        ] {
+            let config: ascribe_core::Slot<dyn CriticConfig> = crate::testing::plugin("pair", body);
+            let error = world.with_context(|context| config.build("pair", context).err().unwrap().to_string());
+            assert!(error.contains(told), "{body}: {error}");
+        }
     }
 }

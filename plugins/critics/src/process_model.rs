@@ -12,6 +12,9 @@
 //! A soft label is `mc_value / r_max`, cut off at 0 and 1: a share where the environment pays `r_max` for success and nothing
 //! else. Turns without a label, and turns that were not tried, are judged, not learned. Sums of positive scores reward long
 //! episodes: with `scale = "probability"` prefer the estimator `pure`, or a mean.
+//!
+//! Cost: one forward pass over the batch's paths to judge, counted as the critic's tokens, and one forward and backward pass over
+//! those with labels to learn. Labels by playing on cost what `monte-carlo` does.
 
 use std::sync::Arc;
 
@@ -39,7 +42,7 @@ pub struct ProcessModel {
     #[serde(default)]
     pub scale: Scale,
     /// Name of the column that it gives; another one where the environment has one of that name.
-    #[serde(default = "process_reward")]
+    #[serde(default = "crate::process_reward")]
     pub column: String,
     /// Policy node whose turns are judged.
     #[serde(default = "crate::actor")]
@@ -53,10 +56,6 @@ pub struct ProcessModel {
     /// Factor on its loss, 0 or more.
     #[serde(default = "crate::one")]
     pub loss_weight: NonNegative,
-}
-
-fn process_reward() -> String {
-    crate::PROCESS_REWARD.into()
 }
 
 /// Where labels of steps come from.

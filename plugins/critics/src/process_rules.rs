@@ -1,13 +1,15 @@
 //! A reward per turn by rule: whether the action was carried out, and at the end whether the task was solved.
 //!
 //! `r_t = carried_out` or `refused` by what the environment made of the action, and on the last turn of a path that came to its end
-//! `solved` or `failed` on top. It gives the column `process_reward` on turns.
+//! `solved` or `failed` on top. It gives a column on turns (`process_reward`).
 //!
 //! Rule-based process rewards as in tutorials on process supervision: 0.3 and −0.3 for tools that answer or fail, 1 and −0.5
 //! for answers that are right or wrong (the defaults).
 //! Reductions: with `carried_out = refused = 0` and `failed = 0` it is the outcome.
 //! Edge cases: a path that was cut has no answer. What was not tried has no number. It earns by harmless actions: more of
 //! them earn more, unless `carried_out` is 0.
+//!
+//! Cost: none; it reads what is recorded.
 
 use ascribe_core::log::Validity;
 use ascribe_core::policy::PolicyError;
@@ -33,6 +35,9 @@ pub struct ProcessRules {
     /// For the last turn of one that came to its end without solving it, any finite number.
     #[serde(default = "failed")]
     pub failed: Finite,
+    /// Name of the column that it gives; another one where the environment has one of that name, as `mini-tool` has.
+    #[serde(default = "crate::process_reward")]
+    pub column: String,
 }
 
 fn finite(x: f64) -> Finite {
@@ -64,7 +69,7 @@ plugin! {
             Ok(Box::new(Live { name: name.into(), rules: self.clone() }))
         }
         fn provides(&self) -> Vec<Provide> {
-            vec![Need::Signal(crate::PROCESS_REWARD.into(), Scope::Turn)]
+            vec![Need::Signal(self.column.clone(), Scope::Turn)]
         }
     }
 }
@@ -76,7 +81,7 @@ struct Live {
 
 impl Critic for Live {
     fn provides(&self) -> Vec<(String, Scope)> {
-        vec![(crate::PROCESS_REWARD.into(), Scope::Turn)]
+        vec![(self.rules.column.clone(), Scope::Turn)]
     }
 
     fn judge(&mut self, batch: &Batch, acting: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
@@ -96,7 +101,7 @@ impl Critic for Live {
         }
         let metric = format!("critic/{}/process_reward", self.name);
         acting.metrics.summarise(&metric, column.iter_present().map(f64::from));
-        Ok(vec![(crate::PROCESS_REWARD.into(), Signal { scope: Scope::Turn, provider: self.name.clone(), column })])
+        Ok(vec![(self.rules.column.clone(), Signal { scope: Scope::Turn, provider: self.name.clone(), column })])
     }
 }
 
@@ -147,5 +152,20 @@ mod tests {
         assert_eq!(judged(""), [Some(0.3), Some(1.3), Some(-0.8), Some(-0.3), None]);
         let outcome = judged("carried_out = 0.0\nrefused = 0.0\nfailed = 0.0\nsolved = 2.0");
         assert_eq!(outcome, [Some(0.0), Some(2.0), Some(0.0), Some(0.0), None]);
+    }
+
+    #[test]
+    fn it_stands_beside_a_column_of_the_environment() {
+        let mut world = World::new(("mini-tool", ""), &["actor"], Vec::new());
+        let mut batch = world.batch("independent", "groups = 3\ngroup_size = 2\ndecode = \"admissible\"");
+        let of_environment = batch.signals[crate::PROCESS_REWARD].clone();
+        let mut critic =
+            NamedCritic { name: "rules".into(), critic: world.critic("rules", "process-rules", "column = \"by_rule\"") };
+        world.judge(&mut critic, &mut batch).unwrap();
+        assert_eq!(batch.signals[crate::PROCESS_REWARD], of_environment);
+        assert_eq!(batch.signals["by_rule"].provider, "rules");
+        let mut same = NamedCritic { name: "same".into(), critic: world.critic("same", "process-rules", "") };
+        let error = world.judge(&mut same, &mut batch).unwrap_err().to_string();
+        assert!(error.contains("already given"), "{error}");
     }
 }

@@ -16,6 +16,9 @@
 //!
 //! `critic/NAME/outcome_correlation` is the correlation over paths of the mean of `Q` with the outcome: a policy that learns to
 //! please the model without solving tasks drives it down.
+//!
+//! Cost: one forward pass over the batch's paths to judge, counted as the critic's tokens, and one forward and backward pass over
+//! those with labels to learn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

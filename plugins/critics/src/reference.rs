@@ -9,6 +9,8 @@
 //! Reductions: with `refresh = 1` the reference is the policy before each update, and a penalty's loss starts at 0.
 //! Edge cases: an expert's tokens are scored like any other; tokens of other nodes than `agent` have no number. The copy is part of a
 //! checkpoint, so a resumed run compares with the same one.
+//!
+//! Cost: one scoring pass over the batch's paths, counted as the critic's tokens; memory and checkpoints hold a copy of the node's weights.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::scored;
 
-const COLUMN: &str = "reference_logprob";
+/// The column of log-probabilities under a reference.
+pub(crate) const REFERENCE_LOGPROB: &str = "reference_logprob";
 
 /// `[critic.NAME.reference]`
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -47,7 +50,7 @@ plugin! {
     Critic "reference" {
         summary: "Log-probabilities of the actions under a frozen copy of a policy node.",
         source: "Ziegler et al. 2019, arXiv 1909.08593",
-        when: "With the objectives `kl` and `dpo`, which keep the policy near what it was.",
+        when: "With the objectives `kl` and `dpo`, or the critic `kl-reward`, which keep the policy near what it was.",
         example: "of = \"actor\"\nrefresh = 0",
         module: "reference.rs",
     }
@@ -59,7 +62,7 @@ plugin! {
             [&self.of, &self.agent].into_iter().collect::<BTreeSet<_>>().into_iter().cloned().map(Need::Node).collect()
         }
         fn provides(&self) -> Vec<Provide> {
-            vec![Need::Signal(COLUMN.into(), Scope::Token)]
+            vec![Need::Signal(REFERENCE_LOGPROB.into(), Scope::Token)]
         }
     }
 }
@@ -125,7 +128,7 @@ impl Live {
 
 impl Critic for Live {
     fn provides(&self) -> Vec<(String, Scope)> {
-        vec![(COLUMN.into(), Scope::Token)]
+        vec![(REFERENCE_LOGPROB.into(), Scope::Token)]
     }
 
     fn judge(&mut self, batch: &Batch, acting: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
@@ -136,7 +139,7 @@ impl Critic for Live {
         let age = acting.now.update - self.copy.as_ref().map_or(0, |copy| copy.taken);
         acting.metrics.set(format!("critic/{}/age", self.name), f64::from(age));
         let column = scored::onto_tokens(batch, &rows, &logprob);
-        Ok(vec![(COLUMN.into(), Signal { scope: Scope::Token, provider: self.name.clone(), column })])
+        Ok(vec![(REFERENCE_LOGPROB.into(), Signal { scope: Scope::Token, provider: self.name.clone(), column })])
     }
 
     fn save(&self) -> Result<Vec<u8>, PolicyError> {
@@ -208,7 +211,7 @@ mod tests {
 
     /// Distances of the reference's log-probabilities from those that were recorded.
     fn distance(batch: &Batch) -> f64 {
-        let column = &batch.signals[COLUMN].column;
+        let column = &batch.signals[REFERENCE_LOGPROB].column;
         let distance =
             (0..column.len()).map(|i| f64::from((column.get(i).unwrap() - batch.sampled.logprob.get(i).unwrap()).abs()));
         distance.fold(0.0, f64::max)
@@ -250,7 +253,7 @@ mod tests {
         world.judge(&mut critic, &mut batch).unwrap();
         world.judge(&mut resumed, &mut other).unwrap();
         assert!(distance(&batch) > 1e-2);
-        assert_eq!(batch.signals[COLUMN].column, other.signals[COLUMN].column);
+        assert_eq!(batch.signals[REFERENCE_LOGPROB].column, other.signals[REFERENCE_LOGPROB].column);
         let error = resumed.critic.load(b"no state").unwrap_err().to_string();
         assert!(error.contains("cannot be loaded"), "{error}");
     }

@@ -15,6 +15,9 @@
 //! each answer; here a head reads the hidden vector at that position, as the paper has it. A path without an answer predicts
 //! 0 and stays in the mean; here it has no row. Grounding is there whether the next observation does not say "Nothing
 //! happens", and the last turn always counts (`last_turn_grounded`).
+//!
+//! Cost: one forward pass over the batch's paths to judge, counted as the critic's tokens, and one forward and backward pass over
+//! each path to learn; a shared turn is learned once per path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

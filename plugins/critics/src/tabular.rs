@@ -10,6 +10,8 @@
 //! Edge cases: a state that was never visited has `initial`, which counts as no visit; the end of a path that truly ended has 0;
 //! a turn that was not tried is no visit. `target = "estimator"` needs an
 //! estimator that gives targets for `value`: most give none.
+//!
+//! Cost: no tokens; memory and checkpoints hold a number and a count per state that was visited.
 
 use std::collections::BTreeMap;
 

@@ -17,6 +17,9 @@
 //! Reported: `explained_variance` of the values against the target before they learn from the batch, which are fresh episodes
 //! where the policy has just played them, and after it if `after_update` is asked for. Where the same episodes come again (the
 //! rollout `offline`) it is that of the training set, and `held_out` keeps some apart.
+//!
+//! Cost: one forward pass over the batch's paths to judge, counted as the critic's tokens, and one more with `after_update`. With the shared
+//! trunk it learns in the actor's own pass; `own_rows`, and another trunk, take a forward and backward pass of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

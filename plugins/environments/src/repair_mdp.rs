@@ -18,6 +18,11 @@
 //! before `done` pays (0.05 in its measurements), γ = 1, and 40 steps at most. The chapter that defines the five states
 //! between, the actions and the probabilities is another one: those of the table are this module's own, after the tools of its
 //! code-repair tasks, so numbers that the course prints are not met here.
+//!
+//! Edge cases: at the horizon an episode is cut off; what would follow is worth 0 to the exact values, as the horizon is part of the process.
+//! What is none of the actions changes nothing, but the turn counts. The exact key is state and turn; the observation shows the state alone.
+//!
+//! Cost: next to nothing per step; exact values take one pass over `horizon` · 7 states · 4 actions.
 
 use ascribe_core::range::{Between, Unit};
 use ascribe_core::{BuildContext, BuildError, FiniteMdp, Provide, TaskSet, TaskSetConfig, plugin};
@@ -67,6 +72,7 @@ plugin! {
         when: "To hold an estimator against the truth: how far its advantages and its mean update are from the exact ones. \
                With the tabular policy and `decode = \"admissible\"`; not to learn anything about agents.",
         example: "horizon = 40\nstep_cost = 0.05",
+        module: "repair_mdp.rs",
     }
     impl TaskSetConfig for RepairMdp {
         fn build(&self, _: &BuildContext<'_>) -> Result<Box<dyn TaskSet>, BuildError> {

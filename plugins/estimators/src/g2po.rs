@@ -13,6 +13,8 @@
 //! vote in the mean of `E`, so that long trajectories weigh more. A path that a limit cut counts as a failure, as in their
 //! code: its last state bootstraps nothing.
 //!
+//! Reductions: with `weight = 0` it is `grpo` with the same `over`, `std` and `epsilon`, on independent paths. Where no state is
+//! left twice `L = 0`, and what the graph adds is the TD error along each trajectory.
 //! Edge cases: a state that is left once has `L = 0`; a step that changes nothing has a TD error of 0 before it is
 //! compared; one trajectory alone has `E = 0` (their TD is NaN for one turn alone; here 0). Equal numbers give exactly 0. In
 //! a tree a shared turn is one visit, with the mean over its paths. What was not tried is not trained and moves nothing.
@@ -163,7 +165,7 @@ impl G2po {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{LOST, WON, batch};
+    use crate::fixture::{LOST, WON, batch, credit};
     use crate::graph::tests::{Step, forests, groups, is_sound, order_does_not_matter, paths, step};
     use ascribe_core::End;
     use proptest::prelude::*;
@@ -199,6 +201,17 @@ mod tests {
         let two = paths(&[(&[(0, 0, 1), (1, 0, 2), (2, 0, 9)], 1.0), (&[(0, 1, 8)], 0.0)]);
         assert_eq!(centred(0.0, Over::Turns).advantages(two.group(0)), [0.25, 0.25, 0.25, -0.75].map(Some));
         assert_eq!(centred(0.0, Over::Trajectories).advantages(two.group(0)), [0.5, 0.5, 0.5, -0.5].map(Some));
+    }
+
+    #[test]
+    fn without_the_graph_it_is_grpo() {
+        let three = paths(&[(&[(0, 0, 1), (1, 0, 9)], 1.0), (&[(0, 1, 2), (2, 0, 3), (3, 0, 8)], 0.25), (&[(0, 1, 7)], 0.0)]);
+        for (std, over) in [(true, Over::Turns), (true, Over::Trajectories), (false, Over::Turns), (false, Over::Trajectories)] {
+            let grpo = crate::grpo::Grpo { std, epsilon: verl_epsilon(), mode: Default::default(), over };
+            let want = credit(&grpo, &three);
+            let got = credit(&G2po { std, ..centred(0.0, over) }, &three);
+            assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6), "{got:?} {want:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //!
 //! Walder and Karkhanis 2025, "Pass@K Policy Optimization", arXiv 2505.15201, in the form of verl
 //! (`compute_grpo_passk_outcome_advantage`: sample standard deviation, ε = 1e-6), whose numbers it gives.
+//! Reductions: where outcomes are 0 or 1, one success among n earns `√n` (1 without `std`), and nobody anything where several succeed or
+//! none does. In a group of two the better one earns `√2`, or `R_(1) − R_(2)` without `std`. (ε left aside.)
 //! Edge cases: where the two best are equal every advantage is 0. Untried paths are not trained and move nothing. A group
 //! of one has no second best: `check` asks for groups of two; one that failed down to a single path gives 0.
 //! Where official code differs: verl raises an error at a group of one.
@@ -87,6 +89,9 @@ mod tests {
         let two = chains(&[(&[0.0], LOST), (&[1.0], WON)]);
         let got = credit(&passk(true), &two);
         assert!(got[0] == 0.0 && (f64::from(got[1]) - std::f64::consts::SQRT_2).abs() < 1e-5, "{got:?}");
+        // One success among four: √4.
+        let four = chains(&[(&[0.0], LOST), (&[1.0], WON), (&[0.0], LOST), (&[0.0], LOST)]);
+        assert!((credit(&passk(true), &four)[1] - 2.0).abs() < 1e-4);
     }
 
     #[test]

@@ -61,7 +61,7 @@ preset! {
     Estimator "reinforce-plus-plus" is "return-to-go", ReturnToGo as ReinforcePlusPlus { gamma: 1.0, unit: "token" }
     summary: "REINFORCE++: the return from each sampled token on; `whiten` after it scales it over the batch.",
     source: "Hu et al. 2025, REINFORCE++, arXiv 2501.03262; verl compute_reinforce_plus_plus_outcome_advantage",
-    when: "Without a critic and without groups, with `transform = [\"whiten\"]`, which is its second half, and the KL penalty as a reward column.",
+    when: "Without a critic and without groups, with `transform = [\"whiten\"]`, which is its second half, and the KL penalty as a reward column (the critic `kl-reward`).",
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ plugin! {
         source: "",
         when: "To measure what an environment gives to a fixed sequence of actions.",
         example: "plan = [\"look\"]",
+        module: "scripted.rs",
     }
     impl PolicyConfig for Scripted {
         fn build(&self, context: &BuildContext<'_>) -> Result<Box<dyn Policy>, BuildError> {

@@ -39,6 +39,7 @@ plugin! {
         source: "",
         when: "Small environments with exact state keys: to see an estimator at work without function approximation.",
         example: "",
+        module: "tabular.rs",
     }
     impl PolicyConfig for Tabular {
         fn build(&self, context: &BuildContext<'_>) -> Result<Box<dyn Policy>, BuildError> {

@@ -63,6 +63,7 @@ plugin! {
         source: "Touvron et al. 2023, LLaMA, arXiv 2302.13971",
         when: "Embedded environments and text games, on a CPU or a GPU.",
         example: "d_model = 64\nlayers = 2\nheads = 4\nmax_tokens = 256",
+        module: "transformer.rs",
     }
     impl PolicyConfig for Transformer {
         fn build(&self, context: &BuildContext<'_>) -> Result<Box<dyn Policy>, BuildError> {

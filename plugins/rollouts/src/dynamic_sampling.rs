@@ -19,6 +19,8 @@
 //!
 //! Where the authors' code differs: it stops the run where `max_num_gen_batches` is not enough; and `seq_reward` may be another
 //! metric.
+//!
+//! Cost: up to `max_rounds` times that of `of`, dropped groups included; with `surplus = "keep"` checkpoints hold the groups that are kept.
 
 use ascribe_core::log::{End, GroupLog};
 use ascribe_core::play::Decode;

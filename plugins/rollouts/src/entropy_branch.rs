@@ -23,6 +23,9 @@
 //! Where the authors' code differs: it takes the ten likeliest tokens' part of the entropy, sums over tokens, and keeps `H₀`
 //! of the first batch that a worker ever saw; where leaves are left over it copies the last one. It favours episodes that come
 //! early in the batch.
+//!
+//! Cost: a branch samples only what follows the turn that it leaves; with `restore = "replay"` the environment takes the steps before
+//! it again. In tokens a group costs at most what `leaves` independent episodes do.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,18 @@
 //! The environment's scripted expert plays: episodes to clone.
 //!
 //! An expert's tokens have no behaviour log-probability: absent, not 0, so objectives that form ratios refuse them.
+//!
+//! Per update `groups` tasks are drawn, and each is played `group_size` times by the expert. What it says becomes tokens of the policy node
+//! `agent`, which reads nothing and samples nothing.
+//!
+//! Source: behaviour cloning, Pomerleau 1989, "ALVINN", NIPS 1; as the phase before reinforcement learning it is the usual supervised fine-tuning.
+//!
+//! Reductions: with an expert without chance of its own, the members of a group are equal.
+//!
+//! Edge cases: with `decode = "admissible"` a token without an alternative is fed, not learned. An expert that does not know what
+//! to do, or says what is not admissible, breaks its episode, as an environment's error does.
+//!
+//! Cost: one environment step per turn and no tokens of a policy; what was read and said counts as `expert_tokens`.
 
 use ascribe_core::log::GroupLog;
 use ascribe_core::play::{Decode, Play};
@@ -33,6 +45,7 @@ plugin! {
         source: "",
         when: "In a phase before reinforcement learning.",
         example: "groups = 16\ngroup_size = 1",
+        module: "expert.rs",
     }
     impl RolloutConfig for Expert {
         fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {

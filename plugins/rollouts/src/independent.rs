@@ -1,6 +1,19 @@
 //! Independent episodes: each task is played by a group of members that share nothing but their start.
 //!
 //! Lock-step over all live episodes: one policy batch per turn, environments in parallel.
+//!
+//! Per update `groups` tasks are drawn, and each is played `group_size` times from one start: a group has `group_size` paths, of a turn after
+//! another until the environment says that it is over or a limit cuts it. Actions are sampled at `temperature`, freely or among those that the
+//! environment lists (`decode = "admissible"`).
+//!
+//! Source: groups of samples per prompt as in Shao et al. 2024, DeepSeekMath (GRPO), arXiv 2402.03300, with episodes in their place.
+//!
+//! Reductions: with `group_size = 1` there is no group to compare with, as for REINFORCE and PPO with a critic.
+//!
+//! Edge cases: members of a group share the environment's chance, not that of the policy. An episode that breaks is a failed leaf of its group,
+//! trains nothing and moves no baseline. An action that the limit of tokens cuts is handed to the environment as it stands.
+//!
+//! Cost: per turn of an episode, the tokens that were read since the last one and those of the action, each fed once; one environment step.
 
 use ascribe_core::log::GroupLog;
 use ascribe_core::play::{Decode, Play};
@@ -37,6 +50,7 @@ plugin! {
         source: "",
         when: "The default of the field. For branches inside an episode, use a strategy that re-enters states.",
         example: "groups = 8\ngroup_size = 8",
+        module: "independent.rs",
     }
     impl RolloutConfig for Independent {
         fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {

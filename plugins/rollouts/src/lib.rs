@@ -68,6 +68,15 @@ fn needs_of(decode: Decode) -> Vec<Need> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ascribe_core::registry::{Kind, plugins};
+
+    /// `explain` shows what stands at the head of a plugin's module.
+    #[test]
+    fn every_rollout_says_what_it_does_and_costs() {
+        for row in plugins(Kind::Rollout).into_iter().filter(|row| row.krate == env!("CARGO_PKG_NAME")) {
+            assert!(row.doc.contains("Cost:"), "`{}`: no line `module:`, or a module without its cost", row.name);
+        }
+    }
 
     #[test]
     fn what_does_not_fit_an_update_is_refused() {

@@ -35,6 +35,9 @@
 //!
 //! Where the authors' code differs: TreeRL forks at tokens, this at turns, and draws 16 of its 30 leaves for training. Tree-GRPO
 //! keeps three leaves per tree. AT2PO copies leaves where some are missing.
+//!
+//! Cost: a continuation samples only what follows the turn that it samples anew; with `restore = "replay"` the environment takes the steps
+//! before it again.
 
 use std::collections::BTreeMap;
 

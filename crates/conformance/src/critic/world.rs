@@ -24,6 +24,8 @@ use crate::groups;
 const TURNS: usize = 24;
 /// Groups per update.
 const GROUPS: usize = 3;
+/// Of a column that may have gaps, one state in so many has none.
+const GAP: usize = 5;
 /// The seed of all that is random.
 pub(super) const SEEDS: Seeds = Seeds(11);
 
@@ -179,10 +181,11 @@ impl<'a> World<'a> {
     pub fn batch(&self, logs: Vec<GroupLog>) -> Result<Batch, Finding> {
         let mut batch = Batch::from_groups(logs, NonFinite::Refuse).map_err(|e| e.to_string())?;
         for need in &self.subject.needs {
-            if let Need::Signal(name, scope) = need
-                && !batch.signals.contains_key(name)
-            {
-                groups::add(&mut batch, name, *scope, 1.0)?;
+            let Some((name, scope)) = need.column().filter(|(name, _)| !batch.signals.contains_key(*name)) else { continue };
+            groups::add(&mut batch, name, scope, 1.0)?;
+            // Who asks for some states alone has to bear that others have none.
+            if let (Need::SomeStates(_), Some(signal)) = (need, batch.signals.get_mut(name)) {
+                (0..signal.column.len()).step_by(GAP).for_each(|state| signal.column.set(state, None));
             }
         }
         Ok(batch)

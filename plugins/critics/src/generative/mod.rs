@@ -23,6 +23,9 @@
 //! cut answer is read; a state without a value is worth 0; limits of turns and tokens are ends, so that `values = "ends"` asks about
 //! macro boundaries alone; states whose answers are all equally good, and single answers without an advantage, are not
 //! trained; without `target = "estimator"` nothing is learned about a group's start.
+//!
+//! Cost: a prompt per state that is asked about, fed once for all its answers, and their tokens: the critic's. Learning takes a forward and
+//! backward pass over `samples` prompts with answers per learned state.
 
 pub(crate) mod prompt;
 mod tally;

@@ -41,6 +41,9 @@
 //! All probabilities are keys, so calibration needs no code. More `expert_exploit` lowers sampled success of the clone
 //! and raises the share of groups where all fail; more `expert_wrong` makes the mapping slower to learn and the gap
 //! between cloning and its best smaller; `expert_noise = 0` gives a clone that has nothing left to learn.
+//!
+//! Cost: a call takes next to nothing, so an episode costs the policy's tokens alone, over at most `max_calls` turns: five
+//! tokens at most for a call, and what it is answered.
 
 pub mod episode;
 pub mod expert;
@@ -127,6 +130,7 @@ plugin! {
                learn anything about real code.",
         example: "seed = 0\ntrain_tasks = 1000\nheld_out_tasks = 40\nmax_calls = 8\ncall_cost = 0.0\npartial_score = 0.0\n\
                   expert_noise = 1.0\nexpert_idle = 0.08\nexpert_wrong = 0.15\nexpert_exploit = 0.75\nexpert_hasty = 0.4",
+        module: "mod.rs",
     }
     impl TaskSetConfig for Bugfix {
         fn build(&self, _: &BuildContext<'_>) -> Result<Box<dyn TaskSet>, BuildError> {

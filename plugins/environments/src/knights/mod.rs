@@ -42,6 +42,9 @@
 //! | the expert, which has to find out the rule in every episode anew | 5.31 | 0.702 |
 //! | any square that will be accepted: the rule is known, but nothing is planned | 5.83 | 0.894 |
 //! | the best there is: every task can be solved | 6 | 1 |
+//!
+//! Cost: a probe takes next to nothing; with `completions = true` an observation counts all ways to go on, exactly, which grows with the board.
+//! An episode is 6 to `max_probes` turns.
 
 pub mod board;
 pub mod episode;
@@ -113,6 +116,7 @@ plugin! {
         when: "To try methods that value unfinished episodes: equal rewards, very different prospects, and a critic may read \
                the rule and how many completions are left. Not to learn anything about real agents.",
         example: "seed = 0\nrows = 4\ncolumns = 5\nmax_probes = 10\nheld_out_share = 0.25\ncompletions = false\nexpert_noise = 0.0",
+        module: "mod.rs",
     }
     impl TaskSetConfig for Knights {
         fn build(&self, _: &BuildContext<'_>) -> Result<Box<dyn TaskSet>, BuildError> {
