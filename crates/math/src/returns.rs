@@ -39,8 +39,8 @@ pub fn gae<T: Float>(rewards: &[T], values: &[T], future: f64, gamma: f64, lambd
     let mut advantage = rewards[last].as_() + gamma * future - value;
     out[last] = T::of(advantage);
 
-    // Four steps at a time, first as if nothing followed: only `(γλ)⁴ A` has to wait for the block before. From memory this is
-    // as fast as reading goes: eight steps at a time and wider registers gained nothing.
+    // Four steps at a time, first as if nothing followed: only `(γλ)⁴ A` has to wait for the block before. This is near what
+    // memory gives: eight steps at a time and wider registers gained nothing.
     let d1 = gamma * lambda;
     let (d2, d3, d4) = (d1 * d1, d1 * d1 * d1, d1 * d1 * d1 * d1);
     let (first_rewards, rewards) = rewards[..last].as_rchunks::<4>();
