@@ -42,9 +42,7 @@ use ascribe_core::play::{Back, Decode, Deed, Keep, Play, Start, State};
 use ascribe_core::policy::PolicyError;
 use ascribe_core::range::{AtLeast, NonNegative, Positive, Unit};
 use ascribe_core::rollout::{Acting, RolloutError, node};
-use ascribe_core::{
-    Batch, BuildContext, BuildError, Critic, CriticConfig, End, Group, Limit, Need, Provide, Scope, Signal, plugin,
-};
+use ascribe_core::{Batch, BuildContext, BuildError, Critic, CriticConfig, End, Group, Need, Provide, Scope, Signal, plugin};
 use ascribe_math::{Deviation, explained_variance, moments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
