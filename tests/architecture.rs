@@ -50,6 +50,7 @@ fn dependencies_run_one_way() {
         ("ascribe-conformance", vec!["ascribe-core"]),
         ("ascribe-nn", vec!["ascribe-core", "ascribe-math", "ascribe-pins"]),
         ("ascribe-run", vec!["ascribe-core", "ascribe-math"]),
+        ("ascribe-study", vec!["ascribe-config", "ascribe-core", "ascribe-math", "ascribe-run"]),
         ("ascribe-tests", vec![]),
         (
             "ascribe-golden",

@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     /// Measure what a run has learned
     Eval(EvalArgs),
+    /// Run a grid of experiments, several seeds of every arm, and compare what comes of them
+    Grid(GridArgs),
     /// Check an experiment without running it: its graph, what its plugins need, what replaces what
     Check(CheckArgs),
     /// List the plugins that this binary links
@@ -206,4 +208,86 @@ mod tests {
         let Command::Run(args) = Arguments::try_parse_from(words).expect("a good line").command else { panic!("run") };
         assert_eq!(args.settings(), ["seed=1", "seed=3", "run.threads=2"]);
     }
+}
+
+/// `grid`
+#[derive(Debug, Args)]
+pub(crate) struct GridArgs {
+    #[command(subcommand)]
+    pub command: GridCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GridCommand {
+    /// Say what would be run, in what the arms differ, and what so many seeds can show
+    Plan(ExperimentArgs),
+    /// Run every cell that is not done, and write the tables
+    Run(GridRunArgs),
+    /// Go on with a grid
+    Resume(GridResumeArgs),
+    /// Say how far every cell is
+    Status(FolderArgs),
+    /// Write the tables of what is done
+    Report(FolderArgs),
+    /// Run one cell
+    #[command(hide = true)]
+    Cell(CellArgs),
+}
+
+/// `grid run`
+#[derive(Debug, Args)]
+pub(crate) struct GridRunArgs {
+    #[command(flatten)]
+    pub experiment: ExperimentArgs,
+    /// One more axis, for example -m estimator.gae.lambda=0.9,0.95
+    #[arg(short = 'm', value_name = "KEY=A,B")]
+    pub axes: Vec<String>,
+    #[command(flatten)]
+    pub workers: Workers,
+}
+
+/// `grid resume`
+#[derive(Debug, Args)]
+pub(crate) struct GridResumeArgs {
+    /// The grid's folder
+    #[arg(value_name = "GRID")]
+    pub folder: PathBuf,
+    #[command(flatten)]
+    pub workers: Workers,
+}
+
+/// Who works on a grid.
+#[derive(Debug, Args)]
+pub(crate) struct Workers {
+    /// Cells at a time; one per core if left out. Never changes a result
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub jobs: Option<u64>,
+    /// Try cells again that failed
+    #[arg(long)]
+    pub retry: bool,
+}
+
+/// `grid status`, `grid report`
+#[derive(Debug, Args)]
+pub(crate) struct FolderArgs {
+    /// The grid's folder
+    #[arg(value_name = "GRID")]
+    pub folder: PathBuf,
+}
+
+/// `grid cell`
+#[derive(Debug, Args)]
+pub(crate) struct CellArgs {
+    /// The grid's folder
+    #[arg(value_name = "GRID")]
+    pub folder: PathBuf,
+    /// The cell
+    #[arg(value_name = "CELL")]
+    pub cell: String,
+    /// Threads; 0 is one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: u64,
+    /// Save and end when standard input is closed
+    #[arg(long)]
+    pub until_eof: bool,
 }

@@ -57,8 +57,8 @@ fn describe(loaded: &Loaded, base: &Path) -> Result<String, String> {
         out += &format!("\n\nchanged\n{}", indent(&changes_of(loaded), 2));
     }
     if let Some(grid) = &loaded.grid {
-        let axes: Vec<&str> = grid.keys().map(String::as_str).collect();
-        out += &format!("\n\ngrid over {}; no command runs a grid yet", axes.join(", "));
+        let axes: Vec<&str> = grid.table.keys().map(String::as_str).collect();
+        out += &format!("\n\ngrid with {}; `ascribe grid plan` says what it would run", axes.join(", "));
     }
     Ok(out + "\n\naccepted; nothing was run. Whether device, data and the run of `start_from` are there shows when it runs")
 }

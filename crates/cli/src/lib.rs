@@ -25,6 +25,7 @@ use ascribe_transforms as _;
 mod args;
 mod check;
 mod explain;
+mod grid;
 mod load;
 mod metrics;
 mod new;
@@ -60,6 +61,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Resume(args) => run::resume(&args),
         Command::Eval(args) => run::eval(&args),
+        Command::Grid(args) => grid::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Plugins(args) => plugins::command(&args),
         Command::Explain(args) => explain::command(&args),

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         Err(code) => return code,
     };
     if loaded.grid.is_some() {
-        complain(&format!("error: `{}` holds a [grid] of experiments; `run` takes one", file.display()));
+        complain(&format!("error: `{}` holds a [grid] of experiments; `ascribe grid run` runs it", file.display()));
         return ExitCode::from(crate::REJECTED);
     }
     let base = base_of(file);
@@ -101,7 +101,7 @@ pub(crate) fn eval(args: &EvalArgs) -> ExitCode {
 }
 
 /// The command line. A path need not be UTF-8.
-fn words() -> impl Iterator<Item = String> {
+pub(crate) fn words() -> impl Iterator<Item = String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned())
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn base_of(file: &Path) -> PathBuf {
 }
 
 /// Builds the pool that environments, estimators and policies share. Its size never changes a result.
-fn threads(loaded: &Loaded) -> Result<(), ExitCode> {
+pub(crate) fn threads(loaded: &Loaded) -> Result<(), ExitCode> {
     let experiment = first(loaded).map_err(|message| {
         complain(&format!("error: {message}"));
         ExitCode::from(crate::REJECTED)
@@ -174,7 +174,7 @@ fn first(loaded: &Loaded) -> Result<Experiment, String> {
 }
 
 /// Set by SIGINT or SIGTERM: the run saves and stops. A second signal ends it at once.
-fn stop_signal() -> Arc<AtomicBool> {
+pub(crate) fn stop_signal() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let hooked = flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())
@@ -187,7 +187,7 @@ fn stop_signal() -> Arc<AtomicBool> {
 }
 
 /// Sends what is logged to the run's `log.txt`. `ASCRIBE_LOG` says how much, e.g. `debug` or `ascribe_run=trace`.
-fn log() {
+pub(crate) fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ASCRIBE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,ascribe=info,ascribe_run=info,ascribe_policies=info"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(ascribe_run::log::writer);
@@ -196,7 +196,7 @@ fn log() {
 }
 
 /// Bars where somebody watches, lines where a file does.
-fn watcher() -> Box<dyn Watcher> {
+pub(crate) fn watcher() -> Box<dyn Watcher> {
     if std::io::stderr().is_terminal() { Box::new(Bars::default()) } else { Box::new(Lines::default()) }
 }
 

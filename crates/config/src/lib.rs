@@ -14,6 +14,7 @@ mod assign;
 mod check;
 mod explain;
 mod files;
+mod grid;
 mod judge;
 mod knobs;
 mod layers;
@@ -33,6 +34,7 @@ use ascribe_core::registry::Plugin;
 use serde::de::DeserializeOwned;
 
 pub use explain::{Explained, Key, Setting, plugin_keys};
+pub use grid::Grid;
 pub use layers::Replaced;
 pub use load::{Change, Loaded};
 pub use report::{Mark, Problem, Report, nearest};
@@ -46,6 +48,8 @@ pub struct Request {
     pub files: Vec<PathBuf>,
     /// Environment variables; those that begin with `ASCRIBE__` are settings.
     pub environment: BTreeMap<OsString, OsString>,
+    /// An arm of the `[grid]`, whose table is one more layer, on top of files and environment and below the command line.
+    pub arm: Option<String>,
     /// Settings `KEY=VALUE` of the command line, in order.
     pub assignments: Vec<String>,
 }
@@ -63,6 +67,13 @@ impl Request {
         self
     }
 
+    /// As an arm of the grid.
+    #[must_use]
+    pub fn arm(mut self, name: impl Into<String>) -> Self {
+        self.arm = Some(name.into());
+        self
+    }
+
     /// With settings of the command line.
     #[must_use]
     pub fn assignments<S: Into<String>>(mut self, assignments: impl IntoIterator<Item = S>) -> Self {
@@ -77,6 +88,14 @@ impl Request {
 /// With every problem that was found.
 pub fn load(request: &Request) -> Result<Loaded, Report> {
     load::load(request).map_err(Report::new)
+}
+
+/// What an experiment's `[grid]` says, without a check of the experiment itself: it may be complete only with an arm.
+///
+/// # Errors
+/// With every problem of the files and settings, and if there is no grid.
+pub fn grid(request: &Request) -> Result<Grid, Report> {
+    load::grid(request).map_err(Report::new)
 }
 
 /// Whether a plugin's own example is one of it: what is wrong with it otherwise.

@@ -1,5 +1,7 @@
 //! From layers to a loaded experiment.
 
+use std::sync::Arc;
+
 use ascribe_core::experiment::Plan;
 use ascribe_core::registry::{self, Kind};
 use toml::{Table, Value};
@@ -8,12 +10,13 @@ use crate::Request;
 use crate::assign::{self, Applied};
 use crate::check::{Checked, check};
 use crate::files::Files;
+use crate::grid::{self, Grid};
 use crate::layers::{Replaced, Stack};
 use crate::path::{Path, get, show};
 use crate::phases::{self, Stacked};
 use crate::report::{Problem, Report, nearest};
 use crate::schema::schema;
-use crate::source::{Origins, Place};
+use crate::source::{Origins, Place, Source};
 use crate::write::{given, identity, resolved};
 
 /// A loaded experiment.
@@ -25,8 +28,8 @@ pub struct Loaded {
     pub replaced: Vec<Replaced>,
     /// What the environment and the command line changed.
     pub changes: Vec<Change>,
-    /// The `[grid]` table, if there is one.
-    pub grid: Option<Table>,
+    /// The `[grid]`, if there is one.
+    pub grid: Option<Grid>,
     /// Whether the experiment names its phases.
     pub has_phases: bool,
     /// Per phase: its resolved tree with its schedules, and where it was said.
@@ -63,7 +66,18 @@ impl Loaded {
     }
 }
 
-pub(crate) fn load(request: &Request) -> Result<Loaded, Vec<Problem>> {
+/// All layers on top of each other.
+struct Gathered {
+    stack: Stack,
+    sources: Vec<Arc<Source>>,
+    said_by_files: Value,
+    applied: Vec<Applied>,
+    grid: Option<Grid>,
+    fallback: Option<Place>,
+}
+
+/// Reads the files and puts environment, arm and command line on top.
+fn gather(request: &Request) -> Result<Gathered, Vec<Problem>> {
     let mut files = Files::default();
     for file in &request.files {
         files.read(file, None);
@@ -82,15 +96,26 @@ pub(crate) fn load(request: &Request) -> Result<Loaded, Vec<Problem>> {
     let said_by_files = Value::Table(stack.tree.clone());
     let rank = files.ranks + 1;
     let mut applied = assign::environment(&mut stack, &request.environment, layers, rank);
-    applied.extend(assign::command_line(&mut stack, &request.assignments, layers + 1, rank + 1));
+    if let Some(arm) = &request.arm {
+        grid::push_arm(&mut stack, arm, layers + 1, fallback.as_ref());
+    }
+    applied.extend(assign::command_line(&mut stack, &request.assignments, layers + 2, rank + 1));
+    let grid = grid::take(&mut stack, fallback.as_ref());
+    Ok(Gathered { stack, sources: files.sources, said_by_files, applied, grid, fallback })
+}
 
-    let grid = stack.take("grid").and_then(|(value, place)| match value {
-        Value::Table(grid) => Some(grid),
-        _ => {
-            stack.problems.push(Problem::new("`grid` must be a table").at(place));
-            None
-        }
-    });
+pub(crate) fn grid(request: &Request) -> Result<Grid, Vec<Problem>> {
+    let Gathered { mut stack, grid, fallback, .. } = gather(request)?;
+    let name = name(&mut stack, request);
+    if !stack.problems.is_empty() {
+        return Err(stack.problems);
+    }
+    let none = || vec![Problem::new("the experiment has no [grid]").at(fallback).help("for example [grid]\nseeds = 5")];
+    grid.map(|grid| Grid { name, ..grid }).ok_or_else(none)
+}
+
+pub(crate) fn load(request: &Request) -> Result<Loaded, Vec<Problem>> {
+    let Gathered { mut stack, sources, said_by_files, applied, grid, fallback } = gather(request)?;
     let name = name(&mut stack, request);
     check_uses(&mut stack);
     let phases = phases::take(&mut stack);
@@ -122,13 +147,14 @@ pub(crate) fn load(request: &Request) -> Result<Loaded, Vec<Problem>> {
     let changes = changes(&applied, &said_by_files, &stacked, &checked, has_phases);
     let tables: Vec<(&str, &Table)> = checked.iter().map(|c| (c.phase.name.as_str(), &c.resolved)).collect();
     let (resolved, identity) = (resolved(&tables, has_phases), identity(&tables));
-    let given = given(&files.sources, &applied);
+    let given = given(&sources, &applied);
     let mut parts = Vec::new();
     let mut phases = Vec::new();
     for (checked, Stacked { stack, .. }) in checked.into_iter().zip(stacked) {
         phases.push(checked.phase);
         parts.push((checked.resolved, stack.at));
     }
+    let grid = grid.map(|grid| Grid { name: name.clone(), ..grid });
     let plan = Plan { name, given, resolved, identity, phases };
     Ok(Loaded { plan, replaced, changes, grid, has_phases, phases: parts, fallback })
 }

@@ -213,7 +213,7 @@ pub enum Old {
 }
 
 /// `[budget]`: the run stops at whichever comes first, after a whole update.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// Tokens that models processed to act or to judge.

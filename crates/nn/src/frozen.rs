@@ -103,6 +103,8 @@ impl Frozen {
             bias: Some(Param::initialized(ParamId::new(), floats(vec![0.0], [1], &self.device)).set_require_grad(true)),
         });
         self.heads.push(spec);
+        // What was packed before lacks it.
+        self.packed = OnceLock::new();
         Ok(())
     }
 

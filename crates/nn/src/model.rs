@@ -209,6 +209,22 @@ mod tests {
     }
 
     #[test]
+    fn a_head_that_is_added_after_a_score_is_scored_too() {
+        let mut model = Model::new(tiny_config(), 1, &Device::flex()).expect("valid");
+        let rows = rows(4);
+        model.score(&rows.view(), &ScoreRequest::default()).expect("valid");
+        model.add_head(HeadSpec { name: "late".into(), detach_trunk: false, zero_init: true }).expect("new");
+        let request = ScoreRequest {
+            columns: Request { entropy: false, heads: vec!["late".into()] },
+            ends: vec!["late".into()],
+            ..Default::default()
+        };
+        let scores = model.score(&rows.view(), &request).expect("valid");
+        assert_eq!(scores.columns.heads, [vec![0.0; rows.at.len()]]);
+        assert_eq!(scores.ends, [vec![0.0; 3]]);
+    }
+
+    #[test]
     fn a_tiny_model_learns_four_sequences_by_heart() {
         let device = Device::flex();
         let mut model = Model::new(tiny_config(), 1, &device).expect("valid");

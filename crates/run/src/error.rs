@@ -100,10 +100,11 @@ impl std::fmt::Display for Difference {
     }
 }
 
-type Differing = (String, Option<String>, Option<String>);
+/// A key, and its value on either side as TOML; `None` where it is not there.
+pub type Differing = (String, Option<String>, Option<String>);
 
 /// The keys in which two experiments differ. What differs alike in all phases is said once.
-pub(crate) fn difference(there: &str, asked: &str) -> Vec<Differing> {
+pub fn differences(there: &str, asked: &str) -> Vec<Differing> {
     let (Ok(there_table), Ok(asked_table)) = (there.parse::<toml::Table>(), asked.parse::<toml::Table>()) else {
         return vec![("identity".into(), Some(there.into()), Some(asked.into()))];
     };
@@ -161,7 +162,7 @@ mod tests {
     fn a_difference_names_key_and_both_values() {
         let there = "seed = 1\n[estimator.gae]\ngamma = 0.9\n[[phase]]\nname = \"a\"\nupdates = 2\n";
         let asked = "seed = 1\n[estimator.grpo]\n[[phase]]\nname = \"a\"\nupdates = 3\n";
-        let keys = difference(there, asked);
+        let keys = differences(there, asked);
         let some = |x: &str| Some(x.to_string());
         assert_eq!(
             keys,
@@ -173,8 +174,8 @@ mod tests {
         );
         let text = Difference { folder: "runs/x".into(), keys }.to_string();
         let two = |x: &str, y: &str| format!("[[phase]]\nname = \"a\"\nx = {x}\n[[phase]]\nname = \"b\"\nx = {y}\n");
-        assert_eq!(difference(&two("1", "1"), &two("2", "2")), [("x".to_string(), some("1"), some("2"))]);
-        assert_eq!(difference(&two("1", "1"), &two("1", "2")), [("phase.b.x".to_string(), some("1"), some("2"))]);
+        assert_eq!(differences(&two("1", "1"), &two("2", "2")), [("x".to_string(), some("1"), some("2"))]);
+        assert_eq!(differences(&two("1", "1"), &two("1", "2")), [("phase.b.x".to_string(), some("1"), some("2"))]);
         assert!(text.contains("  updates: 2 there, 3 asked for"), "{text}");
     }
 }

@@ -12,9 +12,9 @@ use ascribe_core::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{Disk, DiskError};
-use crate::error::{Difference, RunError, difference};
+use crate::error::{Difference, RunError, differences};
 use crate::evaluate::Evaluation;
-use crate::records::{MetricsLine, read_lines};
+use crate::records::{EvaluationLine, MetricsLine, TimingLine, read_lines};
 
 /// Names of what lies in a run's folder.
 pub mod name {
@@ -249,7 +249,7 @@ impl RunFolder {
         if begun.identity == plan.identity {
             return Ok(());
         }
-        Err(RunError::Differs(Difference { folder: self.path.clone(), keys: difference(&begun.identity, &plan.identity) }))
+        Err(RunError::Differs(Difference { folder: self.path.clone(), keys: differences(&begun.identity, &plan.identity) }))
     }
 }
 
@@ -288,6 +288,28 @@ pub fn result(path: &Path) -> Result<Option<RunResult>, RunError> {
 /// If they cannot be read.
 pub fn metrics(path: &Path) -> Result<Vec<MetricsLine>, RunError> {
     read_lines(&path.join(name::METRICS)).map_err(|e| no_run(path, name::METRICS, &e))
+}
+
+/// What every evaluation measured, task by task.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn evaluations(path: &Path) -> Result<Vec<EvaluationLine>, RunError> {
+    read_lines(&path.join(name::EVALUATIONS)).map_err(|e| no_run(path, name::EVALUATIONS, &e))
+}
+
+/// Where the time of every update went.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn timing(path: &Path) -> Result<Vec<TimingLine>, RunError> {
+    read_lines(&path.join(name::TIMING)).map_err(|e| no_run(path, name::TIMING, &e))
+}
+
+/// Whether a process holds the run now.
+pub fn is_held(path: &Path) -> bool {
+    let Ok(file) = File::open(path.join(name::LOCK)) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(folder: &Path, file: &str) -> Result<Option<T>, RunError> {
@@ -338,7 +360,7 @@ fn commit(folder: &Path) -> Option<String> {
 }
 
 /// A date and time in UTC (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": `civil_from_days`).
-fn date(seconds: u64) -> String {
+pub fn date(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let z = days + 719_468;
     let era = z / 146_097;

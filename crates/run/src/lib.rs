@@ -26,7 +26,7 @@ pub mod train;
 pub mod trajectories;
 pub mod update;
 
-pub use error::{Difference, RunError};
+pub use error::{Difference, Differing, RunError, differences};
 pub use measure::{MeasureOptions, measure, save_measured};
 pub use progress::{Event, Progress};
 pub use session::{Ended, Options, Report, run};

@@ -40,7 +40,7 @@ use ascribe_core::ledger::Ledger;
 use ascribe_core::log::{Context, GroupLog, History, Origin, Stop};
 use ascribe_core::play::{Back, Decode, Deed, Keep, Play, Start, State};
 use ascribe_core::policy::PolicyError;
-use ascribe_core::range::{AtLeast, NonNegative, Positive, Unit};
+use ascribe_core::range::{AtLeast, Between, NonNegative, Positive, Unit};
 use ascribe_core::rollout::{Acting, RolloutError, node};
 use ascribe_core::{Batch, BuildContext, BuildError, Critic, CriticConfig, End, Group, Need, Provide, Scope, Signal, plugin};
 use ascribe_math::{Deviation, explained_variance, moments};
@@ -87,12 +87,12 @@ pub enum Failed {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MonteCarlo {
-    /// Probes of each state, at least 1; VinePPO takes 9.
+    /// Probes of each state, in 1..=65536; VinePPO takes 9.
     #[serde(default = "nine")]
-    pub samples: AtLeast<1>,
-    /// Most probes of a state, where `tight` asks for more; above `samples`.
+    pub samples: Between<1, 65_536>,
+    /// Most probes of a state, where `tight` asks for more; above `samples`, at most 65536.
     #[serde(default)]
-    pub max_samples: Option<AtLeast<1>>,
+    pub max_samples: Option<Between<1, 65_536>>,
     /// Half-width of a 95 % interval at which a state needs no more probes, in units of reward.
     #[serde(default)]
     pub tight: Option<Positive>,
@@ -117,9 +117,9 @@ pub struct MonteCarlo {
     /// What becomes of a state of which every probe failed.
     #[serde(default)]
     pub failed: Failed,
-    /// Probes that run side by side, at least 1. Another number gives them other random numbers.
+    /// Probes that run side by side, in 1..=65536. Another number gives them other random numbers.
     #[serde(default = "side_by_side")]
-    pub at_once: AtLeast<1>,
+    pub at_once: Between<1, 65_536>,
     /// Whether the column `value` is given too; not where another critic gives it.
     #[serde(default = "yes")]
     pub as_value: bool,
@@ -128,11 +128,11 @@ pub struct MonteCarlo {
     pub agent: String,
 }
 
-fn nine() -> AtLeast<1> {
-    AtLeast::try_from(9).expect("in range")
+fn nine() -> Between<1, 65_536> {
+    Between::try_from(9).expect("in range")
 }
-fn side_by_side() -> AtLeast<1> {
-    AtLeast::try_from(512).expect("in range")
+fn side_by_side() -> Between<1, 65_536> {
+    Between::try_from(512).expect("in range")
 }
 fn one() -> NonNegative {
     NonNegative::try_from(1.0).expect("in range")
@@ -247,7 +247,7 @@ impl Critic for Prober {
 
         let values: Vec<Option<f64>> = states.iter().map(Probed::value).collect();
         let of_group: Vec<Vec<f64>> = batch.groups().map(|group| self.values(group, &worth[group.index()], &values)).collect();
-        if let Some(explained) = self.explained(batch, &of_group) {
+        if let Some(explained) = self.explained(batch, &worth, &values, &of_group) {
             acting.metrics.set(format!("critic/{}/explained_variance", self.name), explained);
         }
         let column = states::column(batch, |group, after| Some(of_group[group.index()][after.map_or(0, |t| t + 1)] as f32));
@@ -442,11 +442,11 @@ impl Prober {
         }
     }
 
-    /// How much of the returns that the episodes themselves had the values explain; a path that was cut is worth what its last
-    /// state is.
-    fn explained(&self, batch: &Batch, values: &[Vec<f64>]) -> Option<f64> {
+    /// How much of the returns that the episodes themselves had the values of probed states explain; a path that was cut is worth
+    /// what its last state is. Values that were filled from below are those returns, and explain nothing.
+    fn explained(&self, batch: &Batch, worth: &[Vec<Worth>], probed: &[Option<f64>], values: &[Vec<f64>]) -> Option<f64> {
         let (mut of_state, mut had) = (Vec::new(), Vec::new());
-        for (group, values) in batch.groups().zip(values) {
+        for ((group, values), worth) in batch.groups().zip(values).zip(worth) {
             let paid = &batch.turns.env_reward[group.rows()];
             let returns = group.fold_up(
                 |_| 0.0,
@@ -457,8 +457,11 @@ impl Prober {
             );
             let tried = group.tried();
             for t in (0..group.n_turns()).filter(|t| tried[*t]) {
-                of_state.push(values[group.parent(t).map_or(0, |p| p + 1)]);
-                had.push(returns[t]);
+                let before = group.parent(t).map_or(0, |p| p + 1);
+                if matches!(worth[before], Worth::Probes(place) if probed[place].is_some()) {
+                    of_state.push(values[before]);
+                    had.push(returns[t]);
+                }
             }
         }
         explained_variance(&of_state, &had)

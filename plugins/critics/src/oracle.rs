@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use ascribe_core::batch::NonFinite;
 use ascribe_core::environment::{Oracle as Tables, Place, TaskId};
 use ascribe_core::ledger::Ledger;
-use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
+use ascribe_core::log::{Action, GroupLog, LeafLog, Origin, TurnLog};
 use ascribe_core::mdp::{ActionTable, Solution, solve};
 use ascribe_core::objective::DiffColumn;
 use ascribe_core::policy::{PolicyError, ScoreRequest};
@@ -178,6 +178,13 @@ fn same_policy(batch: &Batch, solved: &BTreeMap<&TaskId, Solved<'_>>) -> Result<
         let recorded: f64 = logprobs.iter().map(|x| f64::from(*x)).sum();
         let now = solved.policy[turn][state][action].ln();
         if (recorded - now).abs() > TOLERANCE {
+            let origin = batch.groups().find(|group| group.rows().contains(&row)).map(|group| group.about().origin.clone());
+            if let Some(Origin::Replayed { age: age @ 1.. }) = origin {
+                return Err(PolicyError::Unsupported(format!(
+                    "a group was played {age} updates ago, by the policy of then, and exact values are those of the policy as it is: leave this \
+                     critic out where groups come again (`replay`, `offline`, `dynamic-sampling` with `surplus = \"keep\"`)"
+                )));
+            }
             return Err(PolicyError::Unsupported(format!(
                 "action `{}` was drawn with log-probability {recorded:.4}, but has {now:.4} by its state alone: exact values are those of a \
                  policy that reads nothing but the state (`tabular`) and plays with `decode = \"admissible\"`",

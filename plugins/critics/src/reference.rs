@@ -7,10 +7,12 @@
 //! Source: the KL-regularised objective of Ziegler et al. 2019, arXiv 1909.08593; refreshed references as in TRL
 //! `sync_ref_model` (which mixes; here the copy is taken whole) and AgentPRM's previous iterate (arXiv 2502.10325).
 //! Reductions: with `refresh = 1` the reference is the policy before each update, and a penalty's loss starts at 0.
-//! Edge cases: an expert's tokens are scored like any other; tokens of other nodes have no number. The copy is part of a
+//! Edge cases: an expert's tokens are scored like any other; tokens of other nodes than `agent` have no number. The copy is part of a
 //! checkpoint, so a resumed run compares with the same one.
 //!
 //! Cost: one scoring pass over the batch's paths, counted as the critic's tokens; memory and checkpoints hold a copy of the node's weights.
+
+use std::collections::BTreeSet;
 
 use ascribe_core::objective::DiffColumn;
 use ascribe_core::policy::{Policy, PolicyError, ScoreRequest};
@@ -32,6 +34,9 @@ pub struct Reference {
     /// Policy node that is copied.
     #[serde(default = "crate::actor")]
     pub of: String,
+    /// Policy node whose actions are scored.
+    #[serde(default = "crate::actor")]
+    pub agent: String,
     /// Updates after which it is copied anew; 0 is never.
     #[serde(default = "never")]
     pub refresh: Count,
@@ -54,7 +59,7 @@ plugin! {
             Ok(Box::new(Live { name: name.into(), config: self.clone(), copy: None, stored: None }))
         }
         fn needs(&self) -> Vec<Need> {
-            vec![Need::Node(self.of.clone())]
+            [&self.of, &self.agent].into_iter().collect::<BTreeSet<_>>().into_iter().cloned().map(Need::Node).collect()
         }
         fn provides(&self) -> Vec<Provide> {
             vec![Need::Signal(REFERENCE_LOGPROB.into(), Scope::Token)]
@@ -127,7 +132,7 @@ impl Critic for Live {
     }
 
     fn judge(&mut self, batch: &Batch, acting: &mut Acting<'_>) -> Result<Vec<(String, Signal)>, PolicyError> {
-        let rows = scored::rows(batch, &self.config.of);
+        let rows = scored::rows(batch, &self.config.agent);
         let request = ScoreRequest { columns: vec![DiffColumn::Logprob], ..ScoreRequest::default() };
         let logprob = self.copy(acting)?.score(&rows, &request)?.columns.pop().unwrap_or_default();
         acting.ledger.critic_tokens += scored::n_tokens(&rows);
@@ -170,6 +175,24 @@ mod tests {
 
     fn named(world: &World, body: &str) -> NamedCritic {
         NamedCritic { name: "ref".into(), critic: world.critic("ref", "reference", body) }
+    }
+
+    #[test]
+    fn the_actions_of_one_node_are_scored_by_a_copy_of_another() {
+        let mut world = World::new(("repair-mdp", ""), &["actor", "judge"], Vec::new());
+        let mut batch = world.batch("independent", ROLLOUT);
+        train(&mut world, &batch);
+        let mut critic = named(&world, "of = \"judge\"");
+        world.judge(&mut critic, &mut batch).unwrap();
+        let column = &batch.signals[COLUMN].column;
+        // The judge is as it was built: all listed actions are as likely, while the actor's are not any more.
+        let behaviour = batch.sampled.logprob.clone();
+        let mut n = 0;
+        for (i, x) in behaviour.iter().enumerate() {
+            assert!((column.get(i).unwrap() - x.unwrap()).abs() < 1e-5, "the records are of the untrained actor");
+            n += 1;
+        }
+        assert!(n > 0);
     }
 
     /// Makes every action that was sampled likelier.

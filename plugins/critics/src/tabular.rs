@@ -316,7 +316,7 @@ mod tests {
     fn it_learns_what_the_estimator_asks_for() {
         let mut run = Run::new("target = \"estimator\"");
         let batch = run.judged(vec![chain()]);
-        let none = vec![Credit::per_turn([0.0, 0.0])];
+        let none = [Credit::per_turn([0.0, 0.0])];
         let critic = &mut run.critic.critic;
         let column = [Some(0.5), Some(0.75), None].into_iter().collect();
         let target = credit::Target { scope: Scope::State, column };

@@ -21,7 +21,7 @@
 //! Cost: one forward pass over the batch's paths to judge, counted as the critic's tokens, and one more with `after_update`. With the shared
 //! trunk it learns in the actor's own pass; `own_rows`, and another trunk, take a forward and backward pass of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ascribe_core::credit::Target as CreditTarget;
@@ -185,7 +185,8 @@ plugin! {
             Ok(Box::new(Live { name: name.into(), config: self.clone(), objective, copied: false, learned: None }))
         }
         fn needs(&self) -> Vec<Need> {
-            [Need::Node(self.on().into())].into_iter().chain(self.target.needs(&self.column)).collect()
+            let nodes = [self.on(), &self.agent].into_iter().collect::<BTreeSet<_>>().into_iter();
+            nodes.map(|node| Need::Node(node.into())).chain(self.target.needs(&self.column)).collect()
         }
         fn provides(&self) -> Vec<Provide> {
             self.columns().into_iter().map(|(name, scope)| Need::Signal(name, scope)).collect()
@@ -336,8 +337,9 @@ impl Critic for Live {
         if !shared || self.config.after_update {
             rows = Some(of_own(own, &targets));
         }
-        if let Some(rows) = rows.as_ref().filter(|_| self.config.after_update) {
-            let column = &rows.columns[&format!("target/{column}")];
+        // A batch without groups has no targets.
+        let targeted = |rows: &Arc<RowSet>| rows.columns.get(&format!("target/{column}")).cloned();
+        if let Some((rows, column)) = rows.as_ref().filter(|_| self.config.after_update).and_then(|r| Some((r, targeted(r)?))) {
             let target = rows.turns.iter().map(|turn| column.get(turn.trained.start).unwrap_or(0.0)).collect();
             let mut bare = RowSet::clone(rows);
             bare.columns.clear();

@@ -122,6 +122,26 @@ fn a_value_table_learns_from_continuations() {
 }
 
 #[test]
+fn probes_and_self_reports_on_an_environment_that_cuts_before_its_last_turn() {
+    for decode in ["free", "admissible"] {
+        let text = format!(
+            "environment.mini-tool = {{ max_calls = 4 }}
+            objective = \"reinforce\"
+            estimator = \"vine\"
+            updates = 3
+            policy.actor.tabular = {{}}
+            update.learning_rate = 0.1
+            rollout.independent = {{ groups = 2, group_size = 2, decode = \"{decode}\" }}
+            critic.probes.monte-carlo = {{ samples = 2 }}
+            critic.honest.calibration = {{}}
+            reward = {{ env = 1.0, calibration = 1.0 }}"
+        );
+        let metrics = played(&text);
+        assert!(metrics.iter().all(|m| m["critic/probes/failed_probes"] == 0.0 && m.contains_key("critic/honest/report_rate")));
+    }
+}
+
+#[test]
 fn targets_that_no_estimator_gives_are_told_before_the_run() {
     let place = tempfile::tempdir().unwrap();
     let ask = |estimator: &str| {

@@ -10,7 +10,7 @@
 //!
 //! Edge cases: a group keeps the log-probabilities that it was sampled with, so ratios see its age, as with `replay`. Groups all of
 //! whose paths failed, and groups with numbers that are not finite, are given once and then no more; where none is left the run
-//! stops. A curriculum sees the same outcomes again.
+//! stops. A curriculum sees the same outcomes again. Asked twice in one update (`dynamic-sampling`), it has nothing more to give.
 //!
 //! Cost: tokens and environment steps of the first update alone; memory and checkpoints hold the groups.
 
@@ -41,7 +41,7 @@ plugin! {
     }
     impl RolloutConfig for Offline {
         fn build(&self, context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {
-            Ok(Box::new(Played { of: self.of.build(context)?, groups: None }))
+            Ok(Box::new(Played { of: self.of.build(context)?, groups: None, given_in: None }))
         }
         fn needs(&self) -> Vec<Need> {
             self.of.needs()
@@ -62,11 +62,16 @@ struct Played {
     of: Box<dyn RolloutStrategy>,
     /// What was played, once it was.
     groups: Option<Vec<Stored>>,
+    /// The update in which they were given last.
+    given_in: Option<u32>,
 }
 
 impl RolloutStrategy for Played {
     fn collect(&mut self, acting: &mut Acting<'_>) -> Result<Vec<GroupLog>, RolloutError> {
         let update = acting.now.update;
+        if self.given_in.replace(update) == Some(update) {
+            return Ok(Vec::new());
+        }
         let Some(stored) = &self.groups else {
             let groups = self.of.collect(acting)?;
             let again = groups.iter().filter(|group| stored::is_finite(group) && stored::trains(group));
@@ -74,7 +79,8 @@ impl RolloutStrategy for Played {
             return Ok(groups);
         };
         if stored.is_empty() {
-            let text = "`offline` has no group to give again: every episode of its first update broke";
+            let text = "`offline` has no group to give again: in its first update `of` gave none, or every episode broke; give it another \
+                        strategy or easier tasks";
             return Err(RolloutError::NoTasks(text.into()));
         }
         Ok(stored.iter().map(|stored| stored.again(update)).collect())

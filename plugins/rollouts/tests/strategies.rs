@@ -406,6 +406,11 @@ fn offline_groups_are_played_once_and_survive_a_stop() {
             assert_eq!(GroupLog { origin: Origin::Root, ..group.clone() }, *first);
         }
     }
+    // No group comes twice in one update.
+    let refill = "groups = 9\nmax_rounds = 3\nof.offline = { of.independent = { groups = 3, group_size = 8 } }";
+    for groups in &updates("dynamic-sampling", refill, 2, false).0 {
+        assert!(groups.len() <= 3, "{}", groups.len());
+    }
     // A state from before its first update says that nothing was played yet.
     let mut world = World::new(Nature::default());
     let mut fresh = world.strategy("offline", body);

@@ -229,7 +229,7 @@ fn schedules_are_lifted_and_filled_in_again() {
 #[test]
 fn a_grid_is_taken_off() {
     let loaded = with_arguments(&format!("{BASE}[grid]\nseeds = [0, 1]\n"), &["grid.estimator=[\"grpo\"]"]);
-    assert_eq!(loaded.grid.unwrap().keys().collect::<Vec<_>>(), ["seeds", "estimator"]);
+    assert_eq!(loaded.grid.unwrap().table.keys().collect::<Vec<_>>(), ["seeds", "estimator"]);
     assert!(!loaded.plan.resolved.contains("grid"));
     assert!(super::plans::loaded(BASE).grid.is_none());
 }

@@ -37,7 +37,7 @@ use ascribe_core::batch::NonFinite;
 use ascribe_core::critic::{Lesson, LessonRows};
 use ascribe_core::log::{Action, Context, End, GroupLog, LeafLog, Stop, TurnLog};
 use ascribe_core::policy::{Allowed, Continuation, Policy, PolicyError, Session};
-use ascribe_core::range::{AtLeast, NonNegative, Positive, Unit};
+use ascribe_core::range::{AtLeast, Between, NonNegative, Positive, Unit};
 use ascribe_core::rollout::{Acting, node};
 use ascribe_core::tokenizer::WordTokenizer;
 use ascribe_core::{
@@ -92,6 +92,9 @@ pub enum Teach {
     Format,
 }
 
+/// A number of answers, tokens or states: each costs work.
+type Many = Between<1, 65_536>;
+
 /// `[critic.NAME.generative]`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -122,13 +125,13 @@ pub struct Generative {
     pub values: Values,
     /// Answers per state that is given a value; it is their mean.
     #[serde(default = "two")]
-    pub value_samples: AtLeast<1>,
+    pub value_samples: Many,
     /// What stands for a state without a value. By default nothing; 0 in the official mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
     /// Most tokens of an answer, its reasoning and the stop word included.
     #[serde(default = "thirty_two")]
-    pub max_tokens: AtLeast<1>,
+    pub max_tokens: Many,
     /// Temperature of its answers; 0 is greedy.
     #[serde(default = "warm")]
     pub temperature: NonNegative,
@@ -155,13 +158,13 @@ pub struct Generative {
     pub lambda: Unit,
     /// Answers per state that is learned from error.
     #[serde(default = "four")]
-    pub samples: AtLeast<1>,
+    pub samples: Many,
     /// Most states per update that are learned from, drawn among those with a target.
     #[serde(default = "thirty_two")]
-    pub states: AtLeast<1>,
+    pub states: Many,
     /// Only states so many turns apart are learned from, counted from a group's start.
     #[serde(default = "every_one")]
-    pub every: AtLeast<1>,
+    pub every: Many,
     /// What is descended on its answers; `importance-sampling`, where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<Slot<dyn Objective>>,
@@ -170,7 +173,7 @@ pub struct Generative {
     pub scale: Positive,
     /// Numbers of a right answer, and of a vocabulary of words: 0 to the largest return in so many equal steps.
     #[serde(default = "twenty")]
-    pub steps: AtLeast<1>,
+    pub steps: Between<1, 10_000>,
 }
 
 fn value_column() -> String {
@@ -185,23 +188,23 @@ fn warm() -> NonNegative {
 fn whole() -> Unit {
     Unit::try_from(1.0).expect("in 0..=1")
 }
-fn at_least_one(n: u64) -> AtLeast<1> {
-    AtLeast::try_from(n).expect("at least 1")
+fn many(n: u64) -> Many {
+    Many::try_from(n).expect("in range")
 }
-fn every_one() -> AtLeast<1> {
-    at_least_one(1)
+fn every_one() -> Many {
+    many(1)
 }
-fn two() -> AtLeast<1> {
-    at_least_one(2)
+fn two() -> Many {
+    many(2)
 }
-fn four() -> AtLeast<1> {
-    at_least_one(4)
+fn four() -> Many {
+    many(4)
 }
-fn twenty() -> AtLeast<1> {
-    at_least_one(20)
+fn thirty_two() -> Many {
+    many(32)
 }
-fn thirty_two() -> AtLeast<1> {
-    at_least_one(32)
+fn twenty() -> Between<1, 10_000> {
+    Between::try_from(20).expect("in range")
 }
 
 plugin! {

@@ -109,6 +109,19 @@ fn what_is_measured_after_an_update_survives_a_stop() {
 }
 
 #[test]
+fn an_update_without_groups_is_learned_from_in_vain() {
+    for body in ["after_update = true", "after_update = true\nown_rows = true"] {
+        let mut world = World::new(REPAIR, &["actor"], Vec::new());
+        let mut critic = world.critic_with_heads("judge", "value-head", body);
+        let none = Batch::from_groups(Vec::new(), NonFinite::Refuse).unwrap();
+        let judged = judge(&mut world, &mut critic, &none);
+        world.lessons(&mut critic, &judged);
+        judge(&mut world, &mut critic, &none);
+        assert_eq!(metric(&world, "explained_variance_after"), None);
+    }
+}
+
+#[test]
 fn a_copied_trunk_begins_as_the_acting_node_is_and_moves_nothing_of_it() {
     let mut world = World::new(REPAIR, &["actor", "judge"], Vec::new());
     world.improve(10);

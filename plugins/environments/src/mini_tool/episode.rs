@@ -37,6 +37,8 @@ pub const AGREES: &str = "self_report_match";
 pub const OVERCONFIDENT: &str = "overconfident";
 /// Column that says whether the right answer is reported as wrong.
 pub const UNDERCONFIDENT: &str = "underconfident";
+/// The column of what was reported.
+pub const REPORT: &str = "self_report";
 
 /// Which call to a tool the process reward takes for a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -308,6 +310,7 @@ impl Episode {
             signals.push((AGREES.into(), is(true, true) + is(false, false)));
             signals.push((OVERCONFIDENT.into(), is(true, false)));
             signals.push((UNDERCONFIDENT.into(), is(false, true)));
+            signals.extend(reported.map(|(says, _)| (REPORT.into(), f32::from(u8::from(says)))));
         }
         signals
     }

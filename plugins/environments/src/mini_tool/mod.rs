@@ -20,8 +20,8 @@
 //! * `process_reward`, the rule-based process reward: 0.3 for a call that succeeds and −0.3 for one that fails, 1 for the right answer
 //!   and −0.5 for a wrong one, 0 for the report. It contains the outcome: `[reward] env = 0, process_reward = 1`.
 //! * `self_report_match`: 1 for a report that agrees with the outcome (RefGRPO's bonus, arXiv 2606.14211); `overconfident` and
-//!   `underconfident`: 1 for a wrong answer reported as right, and for the right one reported as wrong. They are not there
-//!   with `self_report = false`.
+//!   `underconfident`: 1 for a wrong answer reported as right, and for the right one reported as wrong. `self_report`, on turns that
+//!   report: 1 for "right", 0 for "wrong", which the critic `calibration` reads. They are not there with `self_report = false`.
 //!
 //! # Where it comes from, and where it differs
 //!
@@ -77,7 +77,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sealed::identity;
 use ascribe_core::range::Between;
-use episode::{AGREES, Episode, OVERCONFIDENT, PROCESS, Process, Rules, UNDERCONFIDENT, Verification, WORDS};
+use episode::{AGREES, Episode, OVERCONFIDENT, PROCESS, Process, REPORT, Rules, UNDERCONFIDENT, Verification, WORDS};
 use knowledge::FACTS;
 use tasks::{Kind, Task, Tasks};
 
@@ -207,7 +207,7 @@ impl MiniTool {
     fn columns(&self) -> Vec<Provide> {
         let mut columns = vec![PROCESS];
         if self.self_report {
-            columns.extend([AGREES, OVERCONFIDENT, UNDERCONFIDENT]);
+            columns.extend([AGREES, OVERCONFIDENT, UNDERCONFIDENT, REPORT]);
         }
         let others =
             [Need::Expert, Need::Admissible, Need::ExactSnapshot, Need::ExactStateKey, Need::Privileged, Need::GroundTruth];

@@ -203,6 +203,8 @@ fn reports_by_hand() {
         let success = before.reward == 1.0;
         let step = say(&mut episode, report);
         assert_eq!([AGREES, OVERCONFIDENT, UNDERCONFIDENT].map(|name| signal(&step, name).unwrap()), columns);
+        let said = [("report right", 1.0), ("report wrong", 0.0)].iter().find(|(text, _)| *text == report).map(|(_, x)| *x);
+        assert_eq!((signal(&before, REPORT), signal(&step, REPORT)), (None, said));
         assert_eq!((step.end, step.reward, step.validity), (Some(End::Terminated { success }), 0.0, validity));
         assert_eq!(episode.observe().text, shows);
     };

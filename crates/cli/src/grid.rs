@@ -1,0 +1,365 @@
+//! `grid`: several experiments side by side.
+
+use std::io::{IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use ascribe_config::Request;
+use ascribe_core::Seeds;
+use ascribe_run::RunError;
+use ascribe_run::{Ended, Options};
+use ascribe_study::grid::{
+    ArmPlan, BUSY, Cell, Event, GridError, GridFolder, Outcome, Plan, Results, State, Work, chosen, load_cell, work,
+};
+use ascribe_study::{Bootstrap, Comparing, Metric, Power, Replication, Sheet, compare, summarise, write_npz};
+
+use crate::args::{CellArgs, FolderArgs, GridArgs, GridCommand, GridResumeArgs, GridRunArgs, Workers};
+use crate::output::{colours, complain, say, table};
+use crate::run::{base_of, stop_signal};
+
+/// `grid`
+pub(crate) fn command(args: &GridArgs) -> ExitCode {
+    let done = match &args.command {
+        GridCommand::Plan(args) => plan_of(&args.file, &args.settings).and_then(|plan| plan_text(&plan)).map(|text| say(&text)),
+        GridCommand::Run(args) => return exit(run(args)),
+        GridCommand::Resume(args) => return exit(resume(args)),
+        GridCommand::Status(args) => status(args).map(|text| say(&text)),
+        GridCommand::Report(args) => report(args).map(|text| say(&text)),
+        GridCommand::Cell(args) => return cell(args),
+    };
+    exit(done.map(|()| ExitCode::SUCCESS))
+}
+
+fn exit(done: Result<ExitCode, GridError>) -> ExitCode {
+    done.unwrap_or_else(|e| {
+        let (text, code) = match &e {
+            GridError::Rejected(report) => (report.render(colours()), crate::REJECTED),
+            GridError::Arm { arm, report } => (format!("in arm `{arm}`:\n{}", report.render(colours())), crate::REJECTED),
+            other => (format!("error: {other}"), crate::FAILED),
+        };
+        complain(&text);
+        ExitCode::from(code)
+    })
+}
+
+/// An experiment, without an arm. `-m KEY=A,B` is an axis.
+fn request(file: &Path, settings: &[String]) -> Request {
+    Request::new(file).environment(std::env::vars_os()).assignments(settings.iter().cloned())
+}
+
+fn plan_of(file: &Path, settings: &[String]) -> Result<Plan, GridError> {
+    Plan::read(request(file, settings))
+}
+
+/// The grid of a folder, as it was asked for last.
+fn plan_in(folder: &GridFolder) -> Result<(Plan, PathBuf), GridError> {
+    let manifest = folder.manifest()?;
+    Ok((plan_of(&manifest.file, &manifest.settings)?, manifest.file))
+}
+
+fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
+    let mut settings = args.experiment.settings.clone();
+    settings.extend(args.axes.iter().map(|axis| axis_setting(axis)).collect::<Result<Vec<_>, _>>()?);
+    let plan = plan_of(&args.experiment.file, &settings)?;
+    let folder = GridFolder::at(&plan.folder);
+    let done = reported(&plan, &folder)?.iter().filter(|(_, state)| *state == State::Done).count();
+    let prediction = plan.spec.prediction.as_ref().map(|path| base_of(&args.experiment.file).join(path));
+    folder.record(&args.experiment.file, &settings, prediction.as_deref(), done)?;
+    drive(&plan, &folder, &args.workers)
+}
+
+/// `KEY=A,B` as a setting of the grid.
+fn axis_setting(axis: &str) -> Result<String, GridError> {
+    let wrong = || {
+        GridError::Changed(format!("`{axis}` is no axis: write -m KEY=VALUE,VALUE, for example -m estimator.gae.lambda=0.9,0.95"))
+    };
+    let (key, values) = axis.split_once('=').ok_or_else(wrong)?;
+    let quoted = |value: &str| match toml::de::DeValue::parse(value) {
+        Ok(_) => value.to_string(),
+        Err(_) => toml::Value::from(value).to_string(),
+    };
+    let values: Vec<String> = values.split(',').map(str::trim).filter(|value| !value.is_empty()).map(quoted).collect();
+    if key.trim().is_empty() || values.is_empty() {
+        return Err(wrong());
+    }
+    Ok(format!("grid.axis.{}=[{}]", toml::Value::from(key.trim()), values.join(", ")))
+}
+
+fn resume(args: &GridResumeArgs) -> Result<ExitCode, GridError> {
+    let folder = GridFolder::at(&args.folder);
+    let (plan, _) = plan_in(&folder)?;
+    drive(&plan, &folder, &args.workers)
+}
+
+/// The reported cells that are known, with their states; none while tuning is not over.
+fn reported(plan: &Plan, folder: &GridFolder) -> Result<Vec<(Cell, State)>, GridError> {
+    let Some(choice) = chosen(plan, folder, &plan.tuning()?)? else { return Ok(Vec::new()) };
+    let choice = choice.into_iter().map(|(arm, of)| (arm, of.settings().to_vec())).collect();
+    let cells = plan.reported(&choice)?;
+    cells.into_iter().map(|cell| folder.state(&cell).map(|state| (cell, state))).collect()
+}
+
+fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers) -> Result<ExitCode, GridError> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let program = std::env::current_exe().map_err(|e| GridError::Changed(format!("this program cannot be found: {e}")))?;
+    let jobs = workers.jobs.map_or(cores, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let how = Work { program, jobs, cores, retry: workers.retry, stop: stop_signal() };
+    let outcome = work(plan, folder, &how, &mut |event| complain(&told(&event)))?;
+    let shown = folder.path().display();
+    match outcome {
+        Outcome::Stopped => {
+            complain(&format!("stopped, as asked; runs were saved. Go on with: ascribe grid resume {shown}"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Outcome::Finished { failed } => {
+            say(&write_report(plan, folder)?);
+            if failed > 0 {
+                complain(&format!("{failed} cells failed; see `ascribe grid status {shown}`, and try them again with --retry"));
+                return Ok(ExitCode::from(crate::FAILED));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn told(event: &Event<'_>) -> String {
+    let name = |cell: &Cell| match &cell.tries {
+        Some(tries) => format!("{}, tuning {}, seed {}", cell.arm, tries.join(" "), cell.seed),
+        None => format!("{}, seed {}", cell.arm, cell.seed),
+    };
+    match event {
+        Event::Planned { tuning, cells, done } => {
+            let what = if *tuning { "tuning runs" } else { "cells" };
+            format!("{cells} {what}, {done} of them done")
+        }
+        Event::Begun(cell) => format!("begins: {}", name(cell)),
+        Event::Done { cell, seconds, done, cells } => format!("done {done}/{cells}: {}; {seconds:.1} s", name(cell)),
+        Event::Failed { cell, reason } => format!("failed: {}: {reason}", name(cell)),
+    }
+}
+
+/// Runs one cell, in this process.
+fn cell(args: &CellArgs) -> ExitCode {
+    let folder = GridFolder::at(&args.folder);
+    let stop = stop_signal();
+    if args.until_eof {
+        let stop = stop.clone();
+        std::thread::spawn(move || {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+    let begun = || -> Result<_, GridError> {
+        let manifest = folder.manifest()?;
+        let of = folder.cells()?.into_iter().find(|cell| cell.id == args.cell);
+        let cell = of.ok_or_else(|| GridError::Changed(format!("the grid has no cell `{}`", args.cell)))?;
+        let mut settings = manifest.settings.clone();
+        settings.push(format!("run.threads={}", args.threads));
+        Ok((load_cell(&request(&manifest.file, &settings), &cell), base_of(&manifest.file), cell))
+    };
+    let (loaded, base, cell) = match begun() {
+        Ok(begun) => begun,
+        Err(e) => return exit(Err(e)),
+    };
+    let failed = |reason: String| {
+        complain(&reason);
+        if let Err(e) = folder.failed(&cell, &reason) {
+            complain(&format!("error: {e}"));
+        }
+        ExitCode::from(crate::FAILED)
+    };
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(e) => return failed(e.to_string()),
+    };
+    if let Err(code) = crate::run::threads(&loaded) {
+        return code;
+    }
+    crate::run::log();
+    let options =
+        Options { folder: Some(folder.run(&cell)), base, command: crate::run::words().collect(), stop, ..Options::default() };
+    let mut watcher = crate::run::watcher();
+    let report = ascribe_run::run(&loaded.plan, &options, &mut *watcher);
+    watcher.finish();
+    match report {
+        Ok(report) => {
+            complain(match report.ended {
+                Ended::Finished | Ended::AlreadyFinished => "finished",
+                Ended::Stopped => "stopped, as asked",
+            });
+            ExitCode::SUCCESS
+        }
+        Err(RunError::Locked { .. }) => ExitCode::from(u8::try_from(BUSY).expect("an exit code")),
+        Err(e) => failed(e.to_string()),
+    }
+}
+
+/// What a grid would run, and what it could show.
+fn plan_text(plan: &Plan) -> Result<String, GridError> {
+    let (tuning, reported) = plan.n_cells();
+    let seeds = plan.spec.seeds.all();
+    let cells = match tuning {
+        0 => format!("{reported} cells"),
+        n => format!("{} cells: {n} to tune, {reported} to report", n + reported),
+    };
+    let mut out = format!("{}: {}\n{cells} in `{}`\n", plan.name, plan.question, plan.folder.display());
+    let first = plan.baseline();
+    let slots = ["environment", "rollout", "estimator", "objective"];
+    let mut header = vec!["arm"];
+    header.extend(slots);
+    header.extend(["updates", "tokens"]);
+    let row = |arm: &ArmPlan| {
+        let mut row = vec![arm.name.clone()];
+        row.extend(slots.map(|slot| arm.plugin(slot).to_string()));
+        row.push(arm.updates.to_string());
+        row.push(arm.budget.tokens.as_ref().map_or_else(|| "-".into(), |n| n.0.to_string()));
+        row
+    };
+    out += &format!("\n{}\n", table(&header, plan.arms.iter().map(row).collect()));
+    out += &format!("\nwhat differs from `{}`\n", first.name);
+    for arm in plan.arms.iter().filter(|arm| arm.name != first.name) {
+        let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
+        let keys = plan
+            .differs(arm, first)
+            .into_iter()
+            .map(|(key, there, here)| format!("{key}: {} instead of {}", side(&here), side(&there)));
+        out += &format!("  {}\n    {}\n", arm.name, keys.collect::<Vec<_>>().join("\n    "));
+        let confounds = plan.confounds(arm, first);
+        if !confounds.is_empty() {
+            out += &format!("    warning: it also differs in {}: a difference in scores may be theirs\n", confounds.join(", "));
+        }
+    }
+    out += &format!("\n{} seeds of each arm, the same for all", seeds.len());
+    if let Some(advice) = Replication::of(seeds.len()).advice() {
+        out += &format!("\n  warning: {advice}");
+    }
+    let power = Power::default();
+    if let Some(smallest) = power.smallest_detectable(1.0, seeds.len()) {
+        out += &format!(
+            "\n  the smallest difference that they find in four of five cases: {smallest:.2} times the spread of differences between \
+             seeds; {:.3} where that is 0.05",
+            smallest * 0.05
+        );
+    }
+    out += &cost_text(plan, reported + tuning)?;
+    Ok(out)
+}
+
+/// What is known of the cost: a budget, or what was spent so far.
+fn cost_text(plan: &Plan, cells: usize) -> Result<String, GridError> {
+    let folder = GridFolder::at(&plan.folder);
+    let mut seconds = Vec::new();
+    for (cell, state) in reported(plan, &folder)? {
+        if state == State::Done {
+            let result = ascribe_run::folder::result(&folder.run(&cell))?;
+            seconds.extend(result.map(|result| result.seconds.iter().map(|(_, s)| s).sum::<f64>()));
+        }
+    }
+    let tokens: Vec<u64> = plan.arms.iter().filter_map(|arm| arm.budget.tokens.as_ref().map(|n| n.0)).collect();
+    let mut out = String::new();
+    if tokens.len() == plan.arms.len() {
+        let each = tokens.iter().sum::<u64>() / tokens.len() as u64;
+        out += &format!("\ncost: at most {} tokens, {each} for a run", each * cells as u64);
+    } else {
+        out += "\nwarning: not every arm has a budget of tokens (`budget.tokens`): what methods cost is then read from the table, not made equal";
+    }
+    if !seconds.is_empty() {
+        let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+        out += &format!(
+            "\n{} cells are done and took {mean:.0} s each: {:.1} hours of one process for all",
+            seconds.len(),
+            mean * cells as f64 / 3600.0
+        );
+    }
+    Ok(out)
+}
+
+fn status(args: &FolderArgs) -> Result<String, GridError> {
+    let folder = GridFolder::at(&args.folder);
+    let mut rows = Vec::new();
+    let mut reasons = Vec::new();
+    for cell in folder.cells()? {
+        let state = folder.state(&cell)?;
+        let (word, updates) = match &state {
+            State::Waiting => ("waiting", String::new()),
+            State::Running { update } => ("running", update.to_string()),
+            State::Stopped { update } => ("stopped", update.to_string()),
+            State::Done => ("done", String::new()),
+            State::Failed(failure) => {
+                reasons.push(format!("{} ({}, seed {}): {}", cell.id, cell.arm, cell.seed, failure.reason));
+                ("failed", String::new())
+            }
+        };
+        let tries = cell.tries.as_ref().map_or_else(String::new, |tries| tries.join(" "));
+        rows.push(vec![cell.id.clone(), cell.arm.clone(), tries, cell.seed.to_string(), word.into(), updates]);
+    }
+    let mut out = table(&["cell", "arm", "tunes", "seed", "state", "updates"], rows);
+    if !reasons.is_empty() {
+        out += &format!("\n\nfailed\n  {}", reasons.join("\n  "));
+    }
+    Ok(out)
+}
+
+fn report(args: &FolderArgs) -> Result<String, GridError> {
+    let folder = GridFolder::at(&args.folder);
+    let (plan, _) = plan_in(&folder)?;
+    write_report(&plan, &folder)
+}
+
+/// Writes the tables of what is done, and says what is in them.
+fn write_report(plan: &Plan, folder: &GridFolder) -> Result<String, GridError> {
+    const DIGITS: usize = 3;
+    let cells = folder.cells()?;
+    let results = Results::read(plan, folder, &cells)?;
+    let seeds = Seeds(0);
+    let summaries = summarise(&results.table, &Metric::all(results.table.range().high()), &Bootstrap::of_tables(seeds));
+    let mut sheets = vec![("scores", Sheet::of_scores(&results.table)), ("summary", Sheet::of_summaries(&summaries))];
+    let baseline = &plan.baseline().name;
+    let mut compared = None;
+    if results.table.arms().len() > 1 && results.table.arm(baseline).is_ok() {
+        let comparisons = compare(&results.table, baseline, &Comparing::new(Bootstrap::of_curves(seeds)))?;
+        sheets.push(("comparisons", Sheet::of_comparisons(&comparisons)));
+        compared = Some(comparisons);
+    }
+    for (name, sheet) in &sheets {
+        folder.write(&Path::new("report").join(format!("{name}.csv")), sheet.to_csv().as_bytes())?;
+        folder.write(&Path::new("report").join(format!("{name}.md")), sheet.to_markdown(DIGITS).as_bytes())?;
+        folder.write(&Path::new("report").join(format!("{name}.tex")), sheet.to_latex(DIGITS).as_bytes())?;
+    }
+    let mut npz = std::io::Cursor::new(Vec::new());
+    write_npz(&results.table, &mut npz)?;
+    folder.write(Path::new("report/scores.npz"), npz.get_ref())?;
+
+    let (split, mode) = &results.measured;
+    let mut out = format!("{}: {} on `{split}`, {} actions", plan.name, plan.question, mode.as_str());
+    if results.missing > 0 {
+        out += &format!("\n{} cells are not done and in no number", results.missing);
+    }
+    let tables = sheets.iter().filter(|(name, _)| *name != "scores").map(|(_, sheet)| sheet.to_markdown(DIGITS));
+    out += &format!("\n\n{}", tables.collect::<Vec<_>>().join("\n"));
+    for comparison in compared.iter().flatten() {
+        out += &format!("\n{} against {}: {}", comparison.arm, comparison.baseline, comparison.verdict);
+    }
+    out += &format!("\n\nspent, mean over runs\n{}", spent_text(&results));
+    out += &format!("\n\ntables: {}", folder.path().join("report").display());
+    if std::io::stdout().is_terminal() {
+        out += "\n";
+    }
+    Ok(out)
+}
+
+fn spent_text(results: &Results) -> String {
+    let columns = ["actor_tokens", "critic_tokens", "branch_tokens", "tokens", "env_steps"];
+    let mut header = vec!["arm", "runs", "updates"];
+    header.extend(columns);
+    header.extend(["tuning tokens", "gradient norm"]);
+    let row = |(arm, spent): &(String, ascribe_study::grid::Spent)| {
+        let mut row = vec![arm.clone(), spent.runs.to_string(), format!("{:.0}", spent.updates)];
+        row.extend(columns.map(|name| spent.mean.get(name).map_or_else(|| "-".into(), |x| format!("{x:.0}"))));
+        row.push(spent.tuning_tokens.to_string());
+        row.push(spent.gradient_norm.map_or_else(|| "-".into(), |x| format!("{x:.3}")));
+        row
+    };
+    table(&header, results.spent.iter().map(row).collect())
+}

@@ -1,0 +1,251 @@
+//! A grid's folder.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ascribe_run::checkpoint::sha256;
+use ascribe_run::disk::Disk;
+use ascribe_run::folder::{self, date};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::GridError;
+use super::plan::Cell;
+
+const MANIFEST: &str = "grid.json";
+const CELLS: &str = "cells.json";
+const FAILURES: &str = "failures";
+const LOGS: &str = "logs";
+const LOCK: &str = "lock";
+const FORMAT: u32 = 1;
+
+/// What was asked of a grid.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    format: u32,
+    /// The experiment's file.
+    pub file: PathBuf,
+    /// Settings of the command line.
+    pub settings: Vec<String>,
+    /// The prediction, as it was when it was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prediction: Option<Prediction>,
+}
+
+/// A prediction that was recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prediction {
+    /// The file.
+    pub file: PathBuf,
+    /// Hash of its bytes.
+    pub sha256: String,
+    /// When it was recorded (UTC).
+    pub date: String,
+    /// Reported cells that were done by then; a prediction is one where there was none.
+    pub cells_done: usize,
+}
+
+/// Why a cell failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// What was said.
+    pub reason: String,
+}
+
+/// How far a cell is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing was done.
+    Waiting,
+    /// A process runs it.
+    Running {
+        /// Updates done.
+        update: u32,
+    },
+    /// It was begun and is run by nobody.
+    Stopped {
+        /// Updates done.
+        update: u32,
+    },
+    /// It is finished.
+    Done,
+    /// It failed.
+    Failed(Failure),
+}
+
+/// A grid's folder.
+#[derive(Clone, Debug)]
+pub struct GridFolder {
+    path: PathBuf,
+    disk: Disk,
+}
+
+impl GridFolder {
+    /// The folder at a path, which need not exist.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), disk: Disk::default() }
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Folder of a cell's run.
+    pub fn run(&self, cell: &Cell) -> PathBuf {
+        self.path.join(cell.run())
+    }
+
+    /// Where a cell's process writes what it says.
+    pub fn log(&self, cell: &Cell) -> PathBuf {
+        self.path.join(LOGS).join(format!("{}.txt", cell.id))
+    }
+
+    /// Writes a file into the folder, making folders on the way.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, name: &Path, bytes: &[u8]) -> Result<PathBuf, GridError> {
+        let path = self.path.join(name);
+        if let Some(folder) = path.parent() {
+            self.disk.create_dir(folder)?;
+        }
+        self.disk.write(&path, bytes)?;
+        Ok(path)
+    }
+
+    /// What was asked.
+    ///
+    /// # Errors
+    /// If there is no grid, or its record is damaged.
+    pub fn manifest(&self) -> Result<Manifest, GridError> {
+        let manifest: Manifest = self.read(MANIFEST)?.ok_or_else(|| self.no_grid(format!("it has no `{MANIFEST}`")))?;
+        if manifest.format != FORMAT {
+            return Err(self.no_grid(format!("its format is {}, this version reads {FORMAT}", manifest.format)));
+        }
+        Ok(manifest)
+    }
+
+    /// Records what is asked now. The prediction's hash stays the one that was recorded before the first reported cell was done.
+    ///
+    /// # Errors
+    /// If the prediction cannot be read, or the record not be written.
+    pub fn record(
+        &self,
+        file: &Path,
+        settings: &[String],
+        prediction: Option<&Path>,
+        cells_done: usize,
+    ) -> Result<Manifest, GridError> {
+        let before = if self.path.join(MANIFEST).exists() { self.manifest()?.prediction } else { None };
+        let now = prediction.map(|path| -> Result<Prediction, GridError> {
+            let bytes = fs::read(path).map_err(|e| {
+                GridError::Changed(format!(
+                    "the prediction `{}` cannot be read: {e}; write it down before the first run",
+                    path.display()
+                ))
+            })?;
+            let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+            Ok(Prediction { file: path.into(), sha256: sha256(&bytes), date: date(time), cells_done })
+        });
+        let now = now.transpose()?;
+        let keeps = |before: &Prediction| cells_done > 0 || now.as_ref().is_some_and(|now| now.sha256 == before.sha256);
+        let prediction = before.filter(keeps).or(now);
+        let manifest = Manifest { format: FORMAT, file: file.into(), settings: settings.to_vec(), prediction };
+        self.write_json(MANIFEST, &manifest)?;
+        Ok(manifest)
+    }
+
+    /// The cells that were planned.
+    ///
+    /// # Errors
+    /// If their list is damaged or not there.
+    pub fn cells(&self) -> Result<Vec<Cell>, GridError> {
+        self.read(CELLS)?.ok_or_else(|| self.no_grid(format!("it has no `{CELLS}`")))
+    }
+
+    /// Writes the list of cells.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn plan(&self, cells: &[Cell]) -> Result<(), GridError> {
+        self.write_json(CELLS, &cells)
+    }
+
+    /// How far a cell is.
+    ///
+    /// # Errors
+    /// If its records are damaged.
+    pub fn state(&self, cell: &Cell) -> Result<State, GridError> {
+        let run = self.run(cell);
+        if folder::result(&run)?.is_some() {
+            return Ok(State::Done);
+        }
+        let update = || folder::metrics(&run).ok().and_then(|lines| lines.last().map(|line| line.update)).unwrap_or(0);
+        if folder::is_held(&run) {
+            return Ok(State::Running { update: update() });
+        }
+        if let Some(failure) = self.read(&failure(cell))? {
+            return Ok(State::Failed(failure));
+        }
+        Ok(if run.exists() { State::Stopped { update: update() } } else { State::Waiting })
+    }
+
+    /// Records that a cell failed.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn failed(&self, cell: &Cell, reason: &str) -> Result<(), GridError> {
+        self.write_json(&failure(cell), &Failure { reason: reason.into() })
+    }
+
+    /// Forgets that a cell failed.
+    ///
+    /// # Errors
+    /// If the record cannot be taken away.
+    pub fn forgive(&self, cell: &Cell) -> Result<(), GridError> {
+        let path = self.path.join(failure(cell));
+        if path.exists() {
+            self.disk.remove_file(&path)?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), GridError> {
+        let _held = self.lock()?;
+        let mut bytes = serde_json::to_vec_pretty(value).expect("plain data serialises");
+        bytes.push(b'\n');
+        // Who watches the folder sees no change where there is none.
+        if fs::read(self.path.join(name)).is_ok_and(|there| there == bytes) {
+            return Ok(());
+        }
+        self.write(Path::new(name), &bytes).map(drop)
+    }
+
+    /// Two processes that write the same small file take turns. Where files cannot be locked they hope.
+    fn lock(&self) -> Result<Option<File>, GridError> {
+        self.disk.create_dir(&self.path)?;
+        let file = File::create(self.path.join(LOCK)).map_err(|e| self.no_grid(format!("`{LOCK}` cannot be written: {e}")))?;
+        Ok(file.lock().is_ok().then_some(file))
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, GridError> {
+        match fs::read(self.path.join(name)) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| self.no_grid(format!("`{name}` is damaged: {e}"))),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(self.no_grid(format!("`{name}` cannot be read: {e}"))),
+        }
+    }
+
+    fn no_grid(&self, reason: String) -> GridError {
+        GridError::NoGrid { folder: self.path.clone(), reason }
+    }
+}
+
+fn failure(cell: &Cell) -> String {
+    format!("{FAILURES}/{}.json", cell.id)
+}

@@ -1,0 +1,250 @@
+//! What `[grid]` says.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use ascribe_config::{Grid, Report};
+use ascribe_core::registry::{Kind, plugin};
+use ascribe_run::evaluate::Mode;
+use serde::Deserialize;
+use toml::{Table, Value};
+
+/// Most cells of a grid: each has a folder.
+pub const MOST_CELLS: usize = 100_000;
+/// Seeds of tuning runs begin here, so that none of them is a seed that is reported.
+pub const FIRST_TUNING_SEED: u64 = 1_000_000;
+
+/// `[grid]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Seeds of every arm: how many, from 0 on, or which.
+    pub seeds: SeedsOf,
+    /// The arm that the others are compared with; the first where it is left out.
+    #[serde(default)]
+    pub baseline: Option<String>,
+    /// The arms: what each changes in the experiment. Without any there is one, `main`, which changes nothing.
+    #[serde(default)]
+    pub arm: Table,
+    /// Settings that every arm is run with each of, by key.
+    #[serde(default)]
+    pub axis: Table,
+    /// Arms that are run once more with a transform at the end that destroys what they claim, by transform.
+    #[serde(default)]
+    pub controls: Table,
+    /// What is left out: an arm (`arm`), a value of an axis, or both together.
+    #[serde(default)]
+    pub exclude: Vec<Table>,
+    /// Settings that each arm chooses from, by key, on seeds of their own.
+    #[serde(default)]
+    pub tune: Table,
+    /// Seeds per setting while tuning, 1 or more.
+    #[serde(default = "two")]
+    pub tune_seeds: u64,
+    /// File with the prediction, seen from the experiment's folder; it is hashed into the grid before the first cell.
+    #[serde(default)]
+    pub prediction: Option<PathBuf>,
+    /// What counts as an arm's score.
+    #[serde(default)]
+    pub score: Score,
+}
+
+fn two() -> u64 {
+    2
+}
+
+/// How many seeds, or which.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "`seeds` must be a number, or a list of seeds")]
+pub enum SeedsOf {
+    /// So many, from 0 on.
+    First(u64),
+    /// These.
+    These(Vec<u64>),
+}
+
+impl SeedsOf {
+    /// The seeds.
+    pub fn all(&self) -> Vec<u64> {
+        match self {
+            SeedsOf::First(n) => (0..*n).collect(),
+            SeedsOf::These(seeds) => seeds.clone(),
+        }
+    }
+}
+
+/// What counts as an arm's score: the mean of a number over a task's episodes in a run's last evaluation.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Score {
+    /// The split; the only one that was measured where it is left out.
+    pub split: Option<String>,
+    /// `greedy` or `sampled` actions; sampled, where there are any, if it is left out.
+    pub mode: Option<Mode>,
+    /// The number.
+    pub of: ScoreOf,
+}
+
+/// A number of an episode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScoreOf {
+    /// Whether it solved its task.
+    #[default]
+    Success,
+    /// The sum of the environment's rewards.
+    Return,
+}
+
+/// A setting that takes several values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The key, as on the command line.
+    pub key: String,
+    /// The values.
+    pub values: Vec<Value>,
+}
+
+impl Spec {
+    /// Reads and checks a grid.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn read(grid: &Grid) -> Result<Spec, Report> {
+        let spec: Spec = grid.read()?;
+        spec.check_seeds(grid)?;
+        spec.check_arms(grid)?;
+        spec.check_controls(grid)?;
+        for (table, of) in [("axis", &spec.axis), ("tune", &spec.tune)] {
+            for (key, values) in of {
+                if values.as_array().is_none_or(Vec::is_empty) {
+                    let text = "a list of values is needed; quote a key with dots: \"update.learning_rate\" = [1e-3, 3e-4]";
+                    return Err(grid.report(&[table, key], text));
+                }
+            }
+        }
+        spec.check_excluded(grid)?;
+        Ok(spec)
+    }
+
+    fn check_seeds(&self, grid: &Grid) -> Result<(), Report> {
+        let seeds = self.seeds.all();
+        let refuse = |key, text: String| Err(grid.report(&[key], text));
+        if seeds.is_empty() {
+            return refuse("seeds", "at least one seed is needed".into());
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = seeds.iter().find(|seed| !seen.insert(**seed)) {
+            return refuse("seeds", format!("seed {twice} stands there twice: runs of one seed are one run"));
+        }
+        if let Some(seed) = seeds.iter().find(|seed| **seed >= FIRST_TUNING_SEED) {
+            return refuse("seeds", format!("must be below {FIRST_TUNING_SEED}, where tuning runs have theirs; got {seed}"));
+        }
+        if !(1..=1000).contains(&self.tune_seeds) {
+            return refuse("tune_seeds", format!("must be in 1..=1000, got {}", self.tune_seeds));
+        }
+        Ok(())
+    }
+
+    fn check_arms(&self, grid: &Grid) -> Result<(), Report> {
+        for (name, arm) in &self.arm {
+            let Some(table) = arm.as_table() else {
+                return Err(grid.report(&["arm", name], "an arm is a table of what it changes, for example estimator = \"rloo\""));
+            };
+            if table.contains_key("grid") || table.contains_key("extends") {
+                return Err(grid.report(&["arm", name], "an arm changes the experiment: it has no `grid` and no `extends`"));
+            }
+        }
+        let arms = self.arms();
+        match &self.baseline {
+            Some(name) if !arms.contains(name) => {
+                Err(grid.report(&["baseline"], format!("there is no arm `{name}`; arms here: {}", arms.join(", "))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_controls(&self, grid: &Grid) -> Result<(), Report> {
+        let arms = self.arms();
+        for (transform, of) in &self.controls {
+            let refuse = |text: String| Err(grid.report(&["controls", transform], text));
+            if plugin(Kind::Transform, transform).is_none() {
+                return refuse("there is no transform of that name; controls are `shuffle`, `random` and `uniform`".into());
+            }
+            let names: Option<Vec<&str>> = of.as_array().and_then(|names| names.iter().map(Value::as_str).collect());
+            let Some(names) = names.filter(|names| !names.is_empty()) else {
+                return refuse("a list of arms is needed".into());
+            };
+            if let Some(unknown) = names.iter().find(|name| !arms.iter().any(|arm| arm == *name)) {
+                return refuse(format!("there is no arm `{unknown}`; arms here: {}", arms.join(", ")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_excluded(&self, grid: &Grid) -> Result<(), Report> {
+        let arms = self.arms();
+        for (i, exclude) in self.exclude.iter().enumerate() {
+            for (key, value) in exclude {
+                let known = match key.as_str() {
+                    "arm" => value.as_str().is_some_and(|name| arms.iter().any(|arm| arm == name)),
+                    axis => self.axis.get(axis).and_then(Value::as_array).is_some_and(|values| values.contains(value)),
+                };
+                if !known {
+                    let text = format!("`{key} = {value}` is no arm and no value of an axis: it excludes nothing");
+                    return Err(grid.report(&["exclude", &i.to_string(), key], text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of the arms, without controls.
+    pub fn arms(&self) -> Vec<String> {
+        if self.arm.is_empty() { vec!["main".into()] } else { self.arm.keys().cloned().collect() }
+    }
+
+    /// The axes.
+    pub fn axes(&self) -> Vec<Choice> {
+        choices(&self.axis)
+    }
+
+    /// What is tuned.
+    pub fn tuned(&self) -> Vec<Choice> {
+        choices(&self.tune)
+    }
+
+    /// The arm that the others are compared with.
+    pub fn baseline(&self) -> String {
+        self.baseline.clone().unwrap_or_else(|| self.arms().swap_remove(0))
+    }
+
+    /// Whether a combination is left out.
+    pub fn excludes(&self, arm: &str, axes: &[(String, Value)]) -> bool {
+        let holds = |key: &str, value: &Value| match key {
+            "arm" => value.as_str() == Some(arm),
+            axis => axes.iter().any(|(key, of)| key == axis && of == value),
+        };
+        self.exclude.iter().any(|exclude| !exclude.is_empty() && exclude.iter().all(|(key, value)| holds(key, value)))
+    }
+}
+
+fn choices(table: &Table) -> Vec<Choice> {
+    let of =
+        |(key, values): (&String, &Value)| Choice { key: key.clone(), values: values.as_array().cloned().unwrap_or_default() };
+    table.iter().map(of).collect()
+}
+
+/// All combinations of values, the first key changing slowest.
+pub(crate) fn combinations(choices: &[Choice]) -> Vec<Vec<(String, Value)>> {
+    let mut all = vec![Vec::new()];
+    for choice in choices {
+        all = all
+            .into_iter()
+            .flat_map(|before: Vec<(String, Value)>| {
+                choice.values.iter().map(move |value| [&before[..], &[(choice.key.clone(), value.clone())]].concat())
+            })
+            .collect();
+    }
+    all
+}

@@ -1,0 +1,242 @@
+//! Running the cells that are missing.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::GridError;
+use super::folder::{Failure, GridFolder, State};
+use super::plan::{Cell, Plan};
+use super::results::chosen;
+
+/// Exit code of a cell's process that found its run in the hands of another one.
+pub const BUSY: i32 = 75;
+
+/// How often processes are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a cell that another process runs is left alone before it is looked at again.
+const ELSEWHERE: Duration = Duration::from_secs(1);
+
+/// How to work.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// The program whose command `grid cell FOLDER CELL --until-eof` runs a cell until its standard input is closed.
+    pub program: PathBuf,
+    /// Cells at a time, at least 1.
+    pub jobs: usize,
+    /// Processor cores to share among them, at least 1.
+    pub cores: usize,
+    /// Whether cells that failed are tried again.
+    pub retry: bool,
+    /// Set by whoever wants the work to stop: runs save and end after their current update.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// So many cells are planned at this stage, of which so many are done.
+    Planned {
+        /// Whether they tune.
+        tuning: bool,
+        /// Cells.
+        cells: usize,
+        /// Done before.
+        done: usize,
+    },
+    /// A cell begins, or goes on.
+    Begun(&'a Cell),
+    /// A cell is done.
+    Done {
+        /// The cell.
+        cell: &'a Cell,
+        /// Seconds that its process took.
+        seconds: f64,
+        /// Cells done at this stage.
+        done: usize,
+        /// Cells of this stage.
+        cells: usize,
+    },
+    /// A cell failed; the others go on.
+    Failed {
+        /// The cell.
+        cell: &'a Cell,
+        /// What it said.
+        reason: &'a str,
+    },
+}
+
+/// How the work ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every cell is done or has failed.
+    Finished {
+        /// Cells that failed.
+        failed: usize,
+    },
+    /// It was asked to stop.
+    Stopped,
+}
+
+/// Runs what is missing of a grid: tuning runs first, then the runs that are reported.
+///
+/// # Errors
+/// If the folder cannot be read or written, a process cannot be started, or an arm cannot choose.
+pub fn work(plan: &Plan, folder: &GridFolder, how: &Work, on: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, GridError> {
+    let tuning = plan.tuning()?;
+    if !tuning.is_empty() {
+        folder.plan(&tuning)?;
+        if stage(folder, how, &tuning, true, on)? == Outcome::Stopped {
+            return Ok(Outcome::Stopped);
+        }
+    }
+    let chosen = chosen(plan, folder, &tuning)?.unwrap_or_default();
+    let chosen: BTreeMap<String, Vec<String>> =
+        chosen.into_iter().map(|(arm, choice)| (arm, choice.settings().to_vec())).collect();
+    let reported = plan.reported(&chosen)?;
+    folder.plan(&[&tuning[..], &reported].concat())?;
+    let outcome = stage(folder, how, &reported, false, on)?;
+    match outcome {
+        Outcome::Stopped => Ok(Outcome::Stopped),
+        Outcome::Finished { .. } => {
+            let mut failed = 0;
+            for cell in tuning.iter().chain(&reported) {
+                failed += usize::from(matches!(folder.state(cell)?, State::Failed(_)));
+            }
+            Ok(Outcome::Finished { failed })
+        }
+    }
+}
+
+/// A cell's process.
+struct Running<'a> {
+    cell: &'a Cell,
+    child: Child,
+    since: Instant,
+}
+
+fn stage(
+    folder: &GridFolder,
+    how: &Work,
+    cells: &[Cell],
+    tuning: bool,
+    on: &mut dyn FnMut(Event<'_>),
+) -> Result<Outcome, GridError> {
+    // Those that are neither done, nor failed, nor run by us; and when each is to be looked at next.
+    let mut waiting: Vec<(&Cell, Instant)> = Vec::new();
+    let mut done = 0;
+    for cell in cells {
+        match folder.state(cell)? {
+            State::Done => done += 1,
+            State::Failed(_) if !how.retry => {}
+            State::Failed(_) => {
+                folder.forgive(cell)?;
+                waiting.push((cell, Instant::now()));
+            }
+            _ => waiting.push((cell, Instant::now())),
+        }
+    }
+    on(Event::Planned { tuning, cells: cells.len(), done });
+    let mut running: Vec<Running<'_>> = Vec::new();
+    let mut stopping = false;
+    loop {
+        let mut i = 0;
+        while i < running.len() {
+            let Some(status) = running[i].child.try_wait().map_err(|e| unstarted(&how.program, &e))? else {
+                i += 1;
+                continue;
+            };
+            let Running { cell, since, .. } = running.swap_remove(i);
+            match folder.state(cell)? {
+                State::Done => {
+                    done += 1;
+                    on(Event::Done { cell, seconds: since.elapsed().as_secs_f64(), done, cells: cells.len() });
+                }
+                State::Failed(Failure { reason }) => on(Event::Failed { cell, reason: &reason }),
+                _ if status.code() == Some(BUSY) => waiting.push((cell, Instant::now() + ELSEWHERE)),
+                _ if how.stop.load(Ordering::Relaxed) => {}
+                // It stopped when somebody asked it to: it goes on.
+                _ if status.success() => waiting.push((cell, Instant::now() + ELSEWHERE)),
+                _ => {
+                    let reason =
+                        format!("its process ended ({status}) without a word; the end of its log: {}", end_of(folder, cell));
+                    folder.failed(cell, &reason)?;
+                    on(Event::Failed { cell, reason: &reason });
+                }
+            }
+        }
+        if how.stop.load(Ordering::Relaxed) {
+            if !stopping {
+                running.iter_mut().for_each(|run| run.child.stdin = None);
+                stopping = true;
+            }
+            if running.is_empty() {
+                return Ok(Outcome::Stopped);
+            }
+        } else {
+            while running.len() < how.jobs.max(1) {
+                let Some(next) = waiting.iter().position(|(_, at)| *at <= Instant::now()) else { break };
+                let (cell, _) = waiting.remove(next);
+                match folder.state(cell)? {
+                    State::Done => {
+                        done += 1;
+                        on(Event::Done { cell, seconds: 0.0, done, cells: cells.len() });
+                    }
+                    State::Failed(Failure { reason }) => on(Event::Failed { cell, reason: &reason }),
+                    State::Running { .. } => waiting.push((cell, Instant::now() + ELSEWHERE)),
+                    State::Waiting | State::Stopped { .. } => {
+                        // The last cells share what the others leave.
+                        let side_by_side = (running.len() + 1 + waiting.len()).min(how.jobs.max(1));
+                        let child = start(folder, how, cell, (how.cores / side_by_side).max(1))?;
+                        on(Event::Begun(cell));
+                        running.push(Running { cell, child, since: Instant::now() });
+                    }
+                }
+            }
+            if running.is_empty() && waiting.is_empty() {
+                return Ok(Outcome::Finished { failed: 0 });
+            }
+        }
+        sleep(LOOK);
+    }
+}
+
+fn start(folder: &GridFolder, how: &Work, cell: &Cell, threads: usize) -> Result<Child, GridError> {
+    let log = folder.log(cell);
+    if !log.exists() {
+        folder.write(log.strip_prefix(folder.path()).unwrap_or(&log), b"")?;
+    }
+    let open = || File::options().append(true).create(true).open(&log).map_err(|e| unstarted(&log, &e));
+    let (out, err) = (open()?, open()?);
+    Command::new(&how.program)
+        .args(["grid", "cell"])
+        .arg(folder.path())
+        .arg(&cell.id)
+        .args(["--threads", &threads.to_string(), "--until-eof"])
+        // It saves and ends when this end of the pipe is closed, and so it does when this process is killed.
+        .stdin(Stdio::piped())
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+        .map_err(|e| unstarted(&how.program, &e))
+}
+
+fn unstarted(what: &std::path::Path, e: &std::io::Error) -> GridError {
+    GridError::Changed(format!("`{}` cannot be used for a cell: {e}", what.display()))
+}
+
+/// The last lines of what a cell's process said.
+fn end_of(folder: &GridFolder, cell: &Cell) -> String {
+    const LINES: usize = 3;
+    let mut text = Vec::new();
+    let _ = File::open(folder.log(cell)).and_then(|mut file| file.read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.is_empty() { "empty".into() } else { lines[lines.len().saturating_sub(LINES)..].join(" / ") }
+}

@@ -1,0 +1,292 @@
+//! Grids: what is planned, what is refused, and what results are read from the runs of their cells.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use ascribe_config::Request;
+use ascribe_run::{Event, Options, Progress, run};
+use ascribe_study::grid::{Cell, GridError, GridFolder, Plan, Results, State, chosen, load_cell};
+
+// A crate that is linked but never named is dropped by the linker.
+use {
+    ascribe_critics as _, ascribe_environments as _, ascribe_estimators as _, ascribe_objectives as _, ascribe_policies as _,
+    ascribe_rollouts as _, ascribe_transforms as _,
+};
+
+const BASE: &str = r#"
+question = "Which estimator repairs more?"
+environment.repair-mdp = { horizon = 6, step_cost = 0.05 }
+objective = "reinforce"
+estimator = "grpo"
+updates = 3
+policy.actor.tabular = {}
+rollout.independent = { groups = 4, group_size = 4, decode = "admissible" }
+update.learning_rate = 0.1
+evaluate = { splits = ["train"], samples = 2, every = 1 }
+budget.tokens = 1_000_000
+"#;
+
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+    fn file(&self, grid: &str) -> PathBuf {
+        let file = self.folder.path().join("study.toml");
+        let runs = self.folder.path().join("runs");
+        std::fs::write(&file, format!("{BASE}\nrun.dir = {:?}\n{grid}", runs.to_str().unwrap())).unwrap();
+        file
+    }
+    fn plan(&self, grid: &str) -> Result<Plan, GridError> {
+        Plan::read(Request::new(self.file(grid)))
+    }
+    fn refused(&self, grid: &str) -> String {
+        match self.plan(grid).unwrap_err() {
+            GridError::Rejected(report) | GridError::Arm { report, .. } => report.to_string(),
+            other => other.to_string(),
+        }
+    }
+}
+
+struct Quiet;
+impl Progress for Quiet {
+    fn on(&mut self, _: Event<'_>) {}
+}
+
+/// Runs a cell as its process would.
+fn play(file: &Path, folder: &GridFolder, cell: &Cell) {
+    let loaded = load_cell(&Request::new(file), cell).unwrap();
+    let options = Options { folder: Some(folder.run(cell)), ..Options::default() };
+    run(&loaded.plan, &options, &mut Quiet).unwrap();
+}
+
+const ARMS: &str = r#"
+[grid]
+seeds = 2
+baseline = "grpo"
+controls = { shuffle = ["rloo"] }
+[grid.arm.grpo]
+[grid.arm.rloo]
+estimator = "rloo"
+[grid.arm.gae]
+estimator.gae = { gamma = 1.0, lambda = 0.9 }
+critic.value.tabular = {}
+"#;
+
+#[test]
+fn arms_controls_and_seeds_are_crossed() {
+    let place = Place::new();
+    let plan = place.plan(ARMS).unwrap();
+    let names: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names, ["grpo", "rloo", "rloo + shuffle", "gae"]);
+    assert_eq!(plan.n_cells(), (0, 8));
+    assert_eq!(plan.arms.iter().map(|arm| arm.plugin("estimator")).collect::<Vec<_>>(), ["grpo", "rloo", "rloo", "gae"]);
+    let cells = plan.reported(&BTreeMap::new()).unwrap();
+    let pairs: BTreeSet<(&str, u64)> = cells.iter().map(|cell| (cell.arm.as_str(), cell.seed)).collect();
+    assert_eq!((cells.len(), pairs.len()), (8, 8));
+    let folders: BTreeSet<PathBuf> = cells.iter().map(Cell::run).collect();
+    let ids: BTreeSet<&str> = cells.iter().map(|cell| cell.id.as_str()).collect();
+    assert_eq!((folders.len(), ids.len()), (8, 8));
+    // The same words give the same cells, and another setting gives others.
+    assert_eq!(place.plan(ARMS).unwrap().reported(&BTreeMap::new()).unwrap(), cells);
+    let request = Request::new(place.file(ARMS)).assignments(["update.learning_rate=0.2"]);
+    let others = Plan::read(request).unwrap().reported(&BTreeMap::new()).unwrap();
+    assert!(others.iter().zip(&cells).all(|(a, b)| a.id != b.id && a.arm == b.arm));
+    let longer = Request::new(place.file(ARMS)).assignments(["budget.tokens=2M"]);
+    assert!(Plan::read(longer).unwrap().reported(&BTreeMap::new()).unwrap().iter().all(|cell| !ids.contains(cell.id.as_str())));
+    // What never changes a result changes no cell.
+    let threads = Request::new(place.file(ARMS)).assignments(["run.threads=2"]);
+    assert_eq!(Plan::read(threads).unwrap().reported(&BTreeMap::new()).unwrap(), cells);
+    // The control has the transform at its end, and is otherwise the arm.
+    let differs = plan.differs(&plan.arms[2], &plan.arms[1]);
+    assert!(differs.iter().all(|(key, ..)| key.starts_with("transform")), "{differs:?}");
+}
+
+#[test]
+fn axes_multiply_and_excluded_pairs_are_left_out() {
+    let place = Place::new();
+    let grid = r#"
+        [grid]
+        seeds = [3, 5]
+        exclude = [{ arm = "b", "update.learning_rate" = 0.01 }]
+        [grid.arm]
+        a = {}
+        b = { estimator = "rloo" }
+        [grid.axis]
+        "update.learning_rate" = [0.1, 0.01]
+        "rollout.independent.groups" = [2, 3]
+    "#;
+    let plan = place.plan(grid).unwrap();
+    assert_eq!(plan.n_cells(), (0, 12));
+    let names: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names[0], "a, update.learning_rate=0.1, rollout.independent.groups=2");
+    assert!(!names.iter().any(|name| name.starts_with("b, update.learning_rate=0.01")));
+    assert_eq!(plan.baseline().name, names[0]);
+    let seeds: BTreeSet<u64> = plan.reported(&BTreeMap::new()).unwrap().iter().map(|cell| cell.seed).collect();
+    assert_eq!(seeds, BTreeSet::from([3, 5]));
+    // Without arms there is one.
+    assert_eq!(place.plan("[grid]\nseeds = 1").unwrap().arms[0].name, "main");
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    let place = Place::new();
+    let wrong = [
+        ("[grid]\nseeds = 0", "at least one seed"),
+        ("[grid]\nseeds = [1, 1]", "seed 1 stands there twice"),
+        ("[grid]\nseeds = \"many\"", "must be a number, or a list of seeds"),
+        ("[grid]\nseeds = 1\nrepeats = 2", "unknown field `repeats`"),
+        ("[grid]\nseeds = 1\nbaseline = \"x\"", "there is no arm `x`; arms here: main"),
+        ("[grid]\nseeds = 1\narm.a = 3", "an arm is a table"),
+        ("[grid]\nseeds = 1\narm.a.estimator = \"nobody\"", "nobody"),
+        ("[grid]\nseeds = 1\ncontrols.shuffle = [\"x\"]", "there is no arm `x`"),
+        ("[grid]\nseeds = 1\ncontrols.nobody = [\"main\"]", "there is no transform of that name"),
+        ("[grid]\nseeds = 1\naxis = { \"update.learning_rate\" = 3 }", "a list of values is needed"),
+        ("[grid]\nseeds = 1\naxis = { update.learning_rate = [1.0] }", "quote a key with dots"),
+        ("[grid]\nseeds = 1\naxis = { \"estimator.gae.lambda\" = [0.9] }", "arm `main` has no `estimator.gae`"),
+        ("[grid]\nseeds = 1\naxis = { \"rollout.independent.grups\" = [2] }", "grups"),
+        ("[grid]\nseeds = 1\nexclude = [{ arm = \"x\" }]", "excludes nothing"),
+        ("[grid]\nseeds = 1\nexclude = [{ arm = \"main\" }]", "every arm is excluded"),
+        ("[grid]\nseeds = 200_000", "at most 100000 fit"),
+        ("[grid]\nseeds = 1\n[grid.arm]\na = {}\nb = {}", "`a` and `b` are the same experiment"),
+    ];
+    for (grid, says) in wrong {
+        let told = place.refused(grid);
+        assert!(told.contains(says), "{grid}\n{told}");
+        assert!(told.contains("study.toml:") || told.contains("command line"), "{grid}\n{told}");
+    }
+    assert!(place.refused("").contains("the experiment has no [grid]"));
+}
+
+#[test]
+fn names_of_arms_are_safe_as_folders() {
+    let place = Place::new();
+    let grid = "[grid]\nseeds = 1\n[grid.arm.\"a/b ü\"]\n[grid.arm.\"a_b ü\"]\nestimator = \"rloo\"\n[grid.arm.\"..\"]\nestimator = \"opo\"";
+    let cells = place.plan(grid).unwrap().reported(&BTreeMap::new()).unwrap();
+    for cell in &cells {
+        let run = cell.run();
+        let parts: Vec<_> = run.components().collect();
+        assert!(parts.len() == 3 && parts.iter().all(|part| matches!(part, std::path::Component::Normal(_))), "{run:?}");
+    }
+    assert_eq!(cells.iter().map(Cell::run).collect::<BTreeSet<_>>().len(), 3);
+}
+
+#[test]
+fn results_are_read_from_the_runs_of_cells() {
+    let place = Place::new();
+    let plan = place.plan(ARMS).unwrap();
+    let folder = GridFolder::at(&plan.folder);
+    let cells = plan.reported(&BTreeMap::new()).unwrap();
+    let file = place.file(ARMS);
+    assert!(Results::read(&plan, &folder, &cells).unwrap_err().to_string().contains("no run is done yet"));
+    let (last, done) = cells.split_last().unwrap();
+    done.iter().for_each(|cell| play(&file, &folder, cell));
+    let results = Results::read(&plan, &folder, &cells).unwrap();
+    assert_eq!((results.missing, results.measured.0.as_str()), (1, "train"));
+    folder.failed(last, "it was made to").unwrap();
+    assert_eq!(folder.state(last).unwrap(), State::Failed(ascribe_study::grid::Failure { reason: "it was made to".into() }));
+    let results = Results::read(&plan, &folder, &cells).unwrap();
+    assert_eq!(results.missing, 0);
+    let arm = results.table.arm(&last.arm).unwrap();
+    assert_eq!((arm.failures.len(), arm.failures[0].reason.as_str(), arm.seeds.len()), (1, "it was made to", 1));
+    assert_eq!(
+        results.table.arms().iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>(),
+        ["grpo", "rloo", "rloo + shuffle", "gae"]
+    );
+    assert!(results.spent.iter().all(|(_, spent)| spent.runs > 0 && spent.mean["tokens"] > 0.0 && spent.updates == 3.0));
+    // By hand: the last evaluation's sampled success, mean over tasks and seeds.
+    let mean = |cell: &Cell| {
+        let lines = ascribe_run::folder::evaluations(&folder.run(cell)).unwrap();
+        let update = lines.iter().map(|line| line.update).max().unwrap();
+        let of: Vec<f64> = lines
+            .iter()
+            .filter(|line| line.update == update && line.mode == ascribe_run::evaluate::Mode::Sampled)
+            .map(|line| line.episodes.iter().filter(|e| e.success).count() as f64 / line.episodes.len() as f64)
+            .collect();
+        of.iter().sum::<f64>() / of.len() as f64
+    };
+    for cell in done {
+        let arm = results.table.arm(&cell.arm).unwrap();
+        let row = arm.seeds.iter().position(|seed| *seed == cell.seed).unwrap();
+        let scores = arm.scores.as_ref().unwrap().runs().nth(row).unwrap().to_vec();
+        assert!((scores.iter().sum::<f64>() / scores.len() as f64 - mean(cell)).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn an_arm_chooses_by_its_tuning_runs_and_its_control_takes_the_choice_over() {
+    let place = Place::new();
+    let grid = r#"
+        [grid]
+        seeds = 1
+        tune = { "update.learning_rate" = [1e-9, 0.5] }
+        tune_seeds = 2
+        controls = { random = ["grpo"] }
+        [grid.arm.grpo]
+        [grid.arm.rloo]
+        estimator = "rloo"
+    "#;
+    let plan = place.plan(grid).unwrap();
+    assert_eq!(plan.n_cells(), (8, 3));
+    let folder = GridFolder::at(&plan.folder);
+    let tuning = plan.tuning().unwrap();
+    assert!(tuning.iter().all(|cell| cell.seed >= 1_000_000 && cell.tries.is_some()));
+    assert_eq!(chosen(&plan, &folder, &tuning).unwrap(), None);
+    let file = place.file(grid);
+    tuning.iter().for_each(|cell| play(&file, &folder, cell));
+    let choice = chosen(&plan, &folder, &tuning).unwrap().unwrap();
+    for (arm, of) in &choice {
+        assert_eq!(of.tried.len(), 2, "{arm}");
+        let best = of.tried[of.best].1;
+        assert!(of.tried.iter().all(|(_, score)| *score <= best));
+    }
+    let settings: BTreeMap<String, Vec<String>> = choice.iter().map(|(arm, of)| (arm.clone(), of.settings().to_vec())).collect();
+    let cells = plan.reported(&settings).unwrap();
+    assert_eq!(cells.len(), 3);
+    for cell in &cells {
+        let by = cell.arm.strip_suffix(" + random").unwrap_or(&cell.arm);
+        assert!(settings[by].iter().all(|setting| cell.settings.contains(setting)), "{cell:?}");
+    }
+    // A tuning run that failed is out of the choice; with none left there is nothing to choose.
+    let again = Place::new();
+    let plan = again.plan(grid).unwrap();
+    let folder = GridFolder::at(&plan.folder);
+    tuning.iter().for_each(|cell| folder.failed(cell, "broken").unwrap());
+    assert!(chosen(&plan, &folder, &plan.tuning().unwrap()).unwrap_err().to_string().contains("cannot choose"));
+}
+
+#[test]
+fn a_prediction_is_recorded_before_the_first_cell_and_stays() {
+    let place = Place::new();
+    let plan = place.plan(ARMS).unwrap();
+    let folder = GridFolder::at(&plan.folder);
+    let prediction = place.folder.path().join("README.md");
+    let file = place.file(ARMS);
+    assert!(
+        folder.record(&file, &[], Some(&prediction), 0).unwrap_err().to_string().contains("write it down before the first run")
+    );
+    std::fs::write(&prediction, "rloo wins").unwrap();
+    let first = folder.record(&file, &[], Some(&prediction), 0).unwrap().prediction.unwrap();
+    std::fs::write(&prediction, "grpo wins").unwrap();
+    // Nothing was run yet: the prediction may be changed.
+    let second = folder.record(&file, &[], Some(&prediction), 0).unwrap().prediction.unwrap();
+    assert_ne!(first.sha256, second.sha256);
+    std::fs::write(&prediction, "as it turned out, grpo wins").unwrap();
+    let third = folder.record(&file, &[], Some(&prediction), 3).unwrap().prediction.unwrap();
+    assert_eq!((third.sha256, third.cells_done), (second.sha256, 0));
+}
+
+#[test]
+fn a_cell_whose_experiment_changed_is_refused() {
+    let place = Place::new();
+    let cells = place.plan(ARMS).unwrap().reported(&BTreeMap::new()).unwrap();
+    let file = place.file(ARMS);
+    load_cell(&Request::new(&file), &cells[0]).unwrap();
+    let changed = std::fs::read_to_string(&file).unwrap().replace("learning_rate = 0.1", "learning_rate = 0.3");
+    std::fs::write(&file, changed).unwrap();
+    assert!(load_cell(&Request::new(&file), &cells[0]).unwrap_err().to_string().contains("another experiment by now"));
+}

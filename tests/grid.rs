@@ -1,0 +1,229 @@
+//! Grids in runs of the real binary: processes that are killed, that share a folder, and cells that fail.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Two arms of tabular runs; `updates` says how long they take.
+fn experiment(updates: u32, more: &str) -> String {
+    format!(
+        r#"
+        question = "Which estimator repairs more?"
+        environment.repair-mdp = {{ horizon = 8, step_cost = 0.05 }}
+        objective = "reinforce"
+        estimator = "grpo"
+        updates = {updates}
+        policy.actor.tabular = {{}}
+        rollout.independent = {{ groups = 16, group_size = 8, decode = "admissible" }}
+        update.learning_rate = 0.05
+        evaluate = {{ splits = ["train"], samples = 20, every = 50 }}
+        checkpoint.every = 10
+        [grid]
+        seeds = 3
+        baseline = "grpo"
+        controls.random = ["grpo"]
+        [grid.arm.grpo]
+        [grid.arm.rloo]
+        estimator = "rloo"
+        {more}
+        "#
+    )
+}
+
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("study.toml"), text).unwrap();
+        Self { folder }
+    }
+    fn command(&self, words: &[&str]) -> Command {
+        let exe = std::env::current_exe().expect("a running test has a path");
+        let mut command = Command::new(exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe"));
+        command.args(words).current_dir(self.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+        command
+    }
+    fn ascribe(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+    fn grid(&self) -> PathBuf {
+        self.folder.path().join("runs/study")
+    }
+    /// Every file of runs and report that is a result, by its path.
+    fn results(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        let keep = ["metrics.jsonl", "evaluations.jsonl"];
+        walk(&self.grid(), &mut |path| {
+            let relative = path.strip_prefix(self.grid()).unwrap().to_path_buf();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if keep.contains(&name.as_str()) || relative.starts_with("report") || name == "cells.json" {
+                files.insert(relative, std::fs::read(path).unwrap());
+            }
+        });
+        files
+    }
+    /// How often each cell was begun or taken up again.
+    fn starts(&self) -> Vec<usize> {
+        let mut all = Vec::new();
+        walk(&self.grid(), &mut |path| {
+            if path.ends_with("provenance.json") {
+                let provenance: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+                all.push(provenance["starts"].as_array().unwrap().len());
+            }
+        });
+        all
+    }
+}
+
+fn walk(folder: &Path, on: &mut dyn FnMut(&Path)) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() { walk(&path, on) } else { on(&path) }
+    }
+}
+
+fn said(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < Duration::from_secs(120), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a run of the grid is in the middle: it has some updates, and is not over.
+fn in_the_middle(place: &Place) -> bool {
+    let mut any = false;
+    walk(&place.grid().join("cells"), &mut |path| {
+        let begun = path.ends_with("metrics.jsonl") && std::fs::metadata(path).is_ok_and(|of| of.len() > 0);
+        any |= begun && !path.with_file_name("result.json").exists();
+    });
+    any
+}
+
+#[test]
+fn a_grid_is_planned_run_and_reported() {
+    let place = Place::new(&experiment(60, ""));
+    let plan = said(&place.ascribe(&["grid", "plan", "study.toml"]));
+    for part in [
+        "9 cells in",
+        "what differs from `grpo`",
+        "rloo instead of grpo",
+        "grpo + random",
+        "the smallest difference",
+        "warning: not every arm has a budget",
+    ] {
+        assert!(plan.contains(part), "{part:?} in\n{plan}");
+    }
+    let out = place.ascribe(&["grid", "run", "study.toml", "--jobs", "2"]);
+    assert!(out.status.success(), "{}", said(&out));
+    let text = said(&out);
+    for part in ["9 cells, 0 of them done", "done 9/9", "rloo against grpo: ", "spent, mean over runs", "3 seeds"] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+    let results = place.results();
+    for name in ["scores.csv", "summary.csv", "summary.md", "summary.tex", "comparisons.csv", "scores.npz"] {
+        assert!(results.contains_key(&Path::new("report").join(name)), "{name} in {:?}", results.keys());
+    }
+    // What is done stays done.
+    let again = place.ascribe(&["grid", "run", "study.toml"]);
+    assert!(said(&again).contains("9 cells, 9 of them done"), "{}", said(&again));
+    assert_eq!(place.results(), results);
+    assert!(place.starts().iter().all(|n| *n == 1));
+    let status = said(&place.ascribe(&["grid", "status", "runs/study"]));
+    assert_eq!(status.matches(" done").count(), 9, "{status}");
+    // More seeds are new cells beside the old ones.
+    let more = place.ascribe(&["grid", "run", "study.toml", "grid.seeds=4"]);
+    assert!(said(&more).contains("12 cells, 9 of them done"), "{}", said(&more));
+}
+
+#[test]
+fn killed_anywhere_and_resumed_it_comes_to_the_same_bytes() {
+    let text = experiment(400, "");
+    let whole = Place::new(&text);
+    assert!(whole.ascribe(&["grid", "run", "study.toml", "--jobs", "1"]).status.success());
+    let killed = Place::new(&text);
+    let mut first: Child = killed.command(&["grid", "run", "study.toml", "--jobs", "2"]).spawn().unwrap();
+    wait_until("a run in the middle", || in_the_middle(&killed));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // Its runs lose their parent, save and end; or hold their folders for a while, which a resumed grid waits for.
+    let resumed = killed.ascribe(&["grid", "resume", "runs/study"]);
+    assert!(resumed.status.success(), "{}", said(&resumed));
+    assert_eq!(killed.results().keys().collect::<Vec<_>>(), whole.results().keys().collect::<Vec<_>>());
+    for (path, bytes) in whole.results() {
+        assert!(killed.results()[&path] == bytes, "{} differs", path.display());
+    }
+}
+
+#[test]
+fn two_processes_on_one_grid_run_no_cell_twice() {
+    let place = Place::new(&experiment(200, ""));
+    let both: Vec<Child> =
+        (0..2).map(|_| place.command(&["grid", "run", "study.toml", "--jobs", "2"]).spawn().unwrap()).collect();
+    for child in both {
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success(), "{}", said(&out));
+    }
+    let starts = place.starts();
+    assert_eq!((starts.len(), starts.iter().sum::<usize>()), (9, 9), "{starts:?}");
+}
+
+#[test]
+fn a_cell_whose_process_is_killed_is_taken_over() {
+    let place = Place::new(&experiment(400, ""));
+    let mut first = place.command(&["grid", "run", "study.toml", "--jobs", "1"]).spawn().unwrap();
+    wait_until("a run in the middle", || in_the_middle(&place));
+    let second = place.command(&["grid", "run", "study.toml", "--jobs", "1"]).spawn().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let out = second.wait_with_output().unwrap();
+    assert!(out.status.success(), "{}", said(&out));
+    let starts = place.starts();
+    assert!(starts.len() == 9 && starts.iter().all(|n| (1..=2).contains(n)), "{starts:?}");
+    let whole = Place::new(&experiment(400, ""));
+    assert!(whole.ascribe(&["grid", "run", "study.toml"]).status.success());
+    assert_eq!(place.results(), whole.results());
+}
+
+#[test]
+fn a_cell_that_fails_is_recorded_and_the_others_go_on() {
+    let broken = "[grid.arm.broken]\nestimator.command = { run = [\"false\"] }";
+    let place = Place::new(&experiment(20, broken));
+    let out = place.ascribe(&["grid", "run", "study.toml"]);
+    let text = said(&out);
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(text.contains("failed: broken, seed 0: ") && text.contains("3 cells failed"), "{text}");
+    let status = said(&place.ascribe(&["grid", "status", "runs/study"]));
+    assert_eq!((status.matches(" done").count(), status.matches(" failed").count()), (9, 3), "{status}");
+    let scores = String::from_utf8(place.results()[Path::new("report/scores.csv")].clone()).unwrap();
+    assert_eq!(scores.lines().filter(|line| line.starts_with("broken,")).count(), 3, "{scores}");
+    // It is tried again when asked, and only then.
+    let again = said(&place.ascribe(&["grid", "resume", "runs/study"]));
+    assert!(!again.contains("begins: "), "{again}");
+    let again = said(&place.ascribe(&["grid", "resume", "runs/study", "--retry"]));
+    assert_eq!(again.matches("begins: broken").count(), 3, "{again}");
+}
+
+#[test]
+fn mistakes_are_told_before_anything_runs() {
+    let place = Place::new(&experiment(20, "[grid.arm.twin]\nestimator = \"rloo\""));
+    let out = place.ascribe(&["grid", "run", "study.toml"]);
+    assert_eq!(out.status.code(), Some(2), "{}", said(&out));
+    assert!(said(&out).contains("`rloo` and `twin` are the same experiment"), "{}", said(&out));
+    assert!(!place.grid().exists());
+    let out = place.ascribe(&["grid", "resume", "elsewhere"]);
+    assert!(said(&out).contains("`elsewhere` is not a grid's folder"), "{}", said(&out));
+    let out = place.ascribe(&["grid", "run", "study.toml", "-m", "estimator.gae.lambda"]);
+    assert!(said(&out).contains("is no axis: write -m KEY=VALUE,VALUE"), "{}", said(&out));
+}
