@@ -780,6 +780,10 @@ impl Odd {
                 logs
             }
             Self::Cut => each_path(world.play()?, |p, mut path| {
+                // What is over after its first turn cannot have been cut there.
+                if path.turns.len() < 2 {
+                    return Some(path);
+                }
                 path.turns.truncate(path.turns.len().div_ceil(2));
                 let end = [End::Truncated(Limit::Turns), End::MacroBoundary, End::Truncated(Limit::Context)][p % 3].clone();
                 Some(Path { end, ..path })

@@ -170,7 +170,7 @@ mod tests {
         let found: Vec<f32> = shaped(phi, "gamma = 0.5").into_iter().map(|x| x.unwrap_or(f32::NAN)).collect();
         assert_eq!(found[0] + 0.5 * found[1], -2.0);
         assert_eq!(found[0] + 0.5 * found[2], 0.25 * 5.0 - 2.0);
-        assert_eq!(found[4], 0.5 * -1.0 - 2.0);
+        assert_eq!(found[4], -0.5 - 2.0);
     }
 
     #[test]

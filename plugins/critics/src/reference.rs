@@ -184,7 +184,7 @@ mod tests {
         train(&mut world, &batch);
         let mut critic = named(&world, "of = \"judge\"");
         world.judge(&mut critic, &mut batch).unwrap();
-        let column = &batch.signals[COLUMN].column;
+        let column = &batch.signals[REFERENCE_LOGPROB].column;
         // The judge is as it was built: all listed actions are as likely, while the actor's are not any more.
         let behaviour = batch.sampled.logprob.clone();
         let mut n = 0;

@@ -56,7 +56,7 @@ fn what_is_held_out_is_in_no_row() {
         let judged = judge(&mut world, &mut critic, &batch);
         let lessons = world.lessons(&mut critic, &judged);
         let rows = lessons[0].rows.own().unwrap();
-        let seen: std::collections::BTreeSet<u32> = rows.rows.iter().map(|row| row.group).collect();
+        let seen: BTreeSet<u32> = rows.rows.iter().map(|row| row.group).collect();
         assert_eq!(seen, (0..groups).collect());
         assert_eq!(metric(&world, "explained_variance").is_some(), groups > 0);
         assert_eq!(metric(&world, "explained_variance_held_out").is_some(), groups < 40);
@@ -77,7 +77,7 @@ fn a_shared_trunk_asks_for_no_rows_of_its_own() {
     for (group, target) in judged.groups().zip(&targets["value"]) {
         let known = target.column.iter_present().count();
         // Every turn starts in a state; nothing starts in the last ones. The second half is held out.
-        let starts: std::collections::BTreeSet<Option<usize>> = (0..group.n_turns()).map(|t| group.parent(t)).collect();
+        let starts: BTreeSet<Option<usize>> = (0..group.n_turns()).map(|t| group.parent(t)).collect();
         assert_eq!(known, if group.index() < 2 { starts.len() } else { 0 });
     }
 }
