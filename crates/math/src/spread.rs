@@ -201,7 +201,9 @@ pub fn explained_variance<T: Float>(predicted: &[T], target: &[T]) -> Option<f64
     // Centred first: beside a prediction that is far too large the target would vanish, and a constant would seem to explain it all.
     let error = |(p, t): (&T, &T)| ((*t).as_() - of_targets.mean) - ((*p).as_() - of_predicted.mean);
     let error: Vec<f64> = predicted.iter().zip(target).map(error).collect();
-    (of_targets.squares > 0.0).then(|| 1.0 - moments(&error).squares / of_targets.squares)
+    let explained = || 1.0 - moments(&error).squares / of_targets.squares;
+    // A constant explains nothing, to the last digit.
+    (of_targets.squares > 0.0).then(|| if of_predicted.squares == 0.0 { 0.0 } else { explained() })
 }
 
 /// Pearson's correlation of two columns, in −1..=1; `None` where one of them does not vary.
@@ -335,7 +337,6 @@ mod tests {
         assert_eq!(explained_variance(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), Some(1.0));
         assert_eq!(explained_variance(&[2.0, 2.0, 2.0], &[1.0, 2.0, 3.0]), Some(0.0));
         assert_eq!(explained_variance(&[1.0, 2.0], &[0.5, 0.5]), None);
-        // A constant explains nothing, however large it is.
         assert_eq!(explained_variance(&[1e30f32; 3], &[1.0, 2.0, 3.0]), Some(0.0));
     }
 
