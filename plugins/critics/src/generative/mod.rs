@@ -130,8 +130,8 @@ pub struct Generative {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
     /// Most tokens of an answer, its reasoning and the stop word included.
-    #[serde(default = "thirty_two")]
-    pub max_tokens: Many,
+    #[serde(default = "short")]
+    pub max_tokens: AtLeast<1>,
     /// Temperature of its answers; 0 is greedy.
     #[serde(default = "warm")]
     pub temperature: NonNegative,
@@ -202,6 +202,9 @@ fn four() -> Many {
 }
 fn thirty_two() -> Many {
     many(32)
+}
+fn short() -> AtLeast<1> {
+    AtLeast::try_from(32).expect("at least 1")
 }
 fn twenty() -> Between<1, 10_000> {
     Between::try_from(20).expect("in range")

@@ -192,9 +192,9 @@ fn what_cannot_be_read_is_counted_and_never_guessed() {
     let (start, _) = judged(cut, "max_tokens = 5\nmode = \"official\"");
     assert_eq!(start, Some(0.5));
     // A prompt that leaves no room is not asked.
-    let (start, world) = judged(cut, "max_tokens = 65536");
+    let (start, world) = judged(cut, "max_tokens = 9223372036854775807");
     assert_eq!((start, get(&world, "prompt_too_long_rate"), world.ledger.critic_tokens), (None, 1.0, 0));
-    let (start, _) = judged(cut, "max_tokens = 65536\nmode = \"official\"");
+    let (start, _) = judged(cut, "max_tokens = 9223372036854775807\nmode = \"official\"");
     assert_eq!(start, Some(0.0));
 }
 
