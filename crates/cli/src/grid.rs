@@ -1,6 +1,6 @@
 //! `grid`: several experiments side by side.
 
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ fn exit(done: Result<ExitCode, GridError>) -> ExitCode {
     })
 }
 
-/// An experiment, without an arm. `-m KEY=A,B` is an axis.
+/// An experiment, without an arm.
 fn request(file: &Path, settings: &[String]) -> Request {
     Request::new(file).environment(std::env::vars_os()).assignments(settings.iter().cloned())
 }
@@ -343,9 +343,6 @@ fn write_report(plan: &Plan, folder: &GridFolder) -> Result<String, GridError> {
     }
     out += &format!("\n\nspent, mean over runs\n{}", spent_text(&results));
     out += &format!("\n\ntables: {}", folder.path().join("report").display());
-    if std::io::stdout().is_terminal() {
-        out += "\n";
-    }
     Ok(out)
 }
 

@@ -138,7 +138,8 @@ fn mistakes_are_told_with_their_place() {
     let wrong = [
         ("[grid]\nseeds = 0", "at least one seed"),
         ("[grid]\nseeds = [1, 1]", "seed 1 stands there twice"),
-        ("[grid]\nseeds = \"many\"", "must be a number, or a list of seeds"),
+        ("[grid]\nseeds = \"many\"", "expected a number of seeds, or a list of seeds"),
+        ("[grid]\nseeds = -1", "must not be negative, got -1"),
         ("[grid]\nseeds = 1\nrepeats = 2", "unknown field `repeats`"),
         ("[grid]\nseeds = 1\nbaseline = \"x\"", "there is no arm `x`; arms here: main"),
         ("[grid]\nseeds = 1\narm.a = 3", "an arm is a table"),

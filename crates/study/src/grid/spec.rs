@@ -1,12 +1,14 @@
 //! What `[grid]` says.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 
 use ascribe_config::{Grid, Report};
 use ascribe_core::registry::{Kind, plugin};
 use ascribe_run::evaluate::Mode;
-use serde::Deserialize;
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
 /// Most cells of a grid: each has a folder.
@@ -54,13 +56,41 @@ fn two() -> u64 {
 }
 
 /// How many seeds, or which.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "`seeds` must be a number, or a list of seeds")]
+#[derive(Clone, Debug)]
 pub enum SeedsOf {
     /// So many, from 0 on.
     First(u64),
     /// These.
     These(Vec<u64>),
+}
+
+impl<'de> Deserialize<'de> for SeedsOf {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(SeedsVisitor)
+    }
+}
+
+struct SeedsVisitor;
+
+impl<'de> Visitor<'de> for SeedsVisitor {
+    type Value = SeedsOf;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of seeds, or a list of seeds")
+    }
+    fn visit_u64<E: de::Error>(self, n: u64) -> Result<SeedsOf, E> {
+        Ok(SeedsOf::First(n))
+    }
+    fn visit_i64<E: de::Error>(self, n: i64) -> Result<SeedsOf, E> {
+        u64::try_from(n).map(SeedsOf::First).map_err(|_| E::custom(format!("must not be negative, got {n}")))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seeds: A) -> Result<SeedsOf, A::Error> {
+        let mut all = Vec::new();
+        while let Some(seed) = seeds.next_element()? {
+            all.push(seed);
+        }
+        Ok(SeedsOf::These(all))
+    }
 }
 
 impl SeedsOf {
