@@ -152,7 +152,8 @@ fn mistakes_are_told_with_their_place() {
         ("[grid]\nseeds = 1\naxis = { \"rollout.independent.grups\" = [2] }", "grups"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"x\" }]", "excludes nothing"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"main\" }]", "every arm is excluded"),
-        ("[grid]\nseeds = 200_000", "at most 100000 fit"),
+        ("[grid]\nseeds = 9_000_000_000_000_000_000", "at most 100000 cells fit a grid"),
+        ("[grid]\nseeds = 60_000\n[grid.arm]\na = {}\nb = { estimator = \"rloo\" }", "at most 100000 fit"),
         ("[grid]\nseeds = 1\n[grid.arm]\na = {}\nb = {}", "`a` and `b` are the same experiment"),
     ];
     for (grid, says) in wrong {

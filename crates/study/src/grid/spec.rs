@@ -158,8 +158,13 @@ impl Spec {
     }
 
     fn check_seeds(&self, grid: &Grid) -> Result<(), Report> {
-        let seeds = self.seeds.all();
         let refuse = |key, text: String| Err(grid.report(&[key], text));
+        if let SeedsOf::First(n) = self.seeds
+            && n > MOST_CELLS as u64
+        {
+            return refuse("seeds", format!("{n} seeds, and at most {MOST_CELLS} cells fit a grid"));
+        }
+        let seeds = self.seeds.all();
         if seeds.is_empty() {
             return refuse("seeds", "at least one seed is needed".into());
         }
