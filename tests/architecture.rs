@@ -68,7 +68,7 @@ fn dependencies_run_one_way() {
         allowed.insert(plugin, vec!["ascribe-core", "ascribe-math"]);
     }
     allowed.get_mut("ascribe-policies").expect("listed").push("ascribe-nn");
-    let mut of_binary = vec!["ascribe-core", "ascribe-config", "ascribe-conformance", "ascribe-run"];
+    let mut of_binary = vec!["ascribe-core", "ascribe-config", "ascribe-conformance", "ascribe-run", "ascribe-study"];
     of_binary.extend(PLUGINS);
     allowed.insert("ascribe", of_binary);
 

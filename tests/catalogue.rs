@@ -98,10 +98,12 @@ fn every_estimator_whose_needs_are_met_trains_and_resumes() {
         }
         trained
     };
-    let nowhere: Vec<&str> = all.iter().filter(|row| !somewhere(row)).map(|(name, _)| name.as_str()).collect();
+    // Whether `command` trains is up to the machine: its example runs a program.
+    let asked = all.iter().filter(|(name, _)| name != "command");
+    let nowhere: Vec<&str> = asked.filter(|row| !somewhere(row)).map(|(name, _)| name.as_str()).collect();
     println!("{} of {} estimators trained and resumed", all.len() - nowhere.len(), all.len());
-    // A program of one's own, and columns that no environment or critic of this repository gives.
-    assert_eq!(nowhere, ["command", "hae", "optimal-token-baseline"], "of {}", all.len());
+    // They read columns that no environment or critic of this repository gives.
+    assert_eq!(nowhere, ["hae", "optimal-token-baseline"], "of {}", all.len());
 }
 
 #[test]

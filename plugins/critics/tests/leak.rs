@@ -15,6 +15,7 @@ use ascribe_core::environment::{
 };
 use ascribe_core::ledger::Ledger;
 use ascribe_core::log::{Action, Context};
+use ascribe_core::need::covers;
 use ascribe_core::objective::{DiffColumn, Sums};
 use ascribe_core::play::{Decode, Keep, Play, Start};
 use ascribe_core::policy::{
@@ -369,8 +370,11 @@ impl Case<'_> {
                 Need::Node(name) => drop(nodes.insert(name)),
                 // An environment can give any column of turns; the others come from the critics that give them.
                 Need::Signal(name, Scope::Turn) => columns.push(name),
-                Need::Signal(..) => {
-                    let gives = |row: &&&Plugin| slot::<dyn CriticConfig>(row.name, row.example).provides().contains(&need);
+                Need::Signal(..) | Need::SomeStates(_) => {
+                    let gives = |row: &&&Plugin| {
+                        let config = slot::<dyn CriticConfig>(row.name, row.example);
+                        covers(&config.provides(), &need) && !config.needs().contains(&Need::Privileged)
+                    };
                     let all = plugins(Kind::Critic);
                     let row = all.iter().find(gives).unwrap_or_else(|| panic!("`{critic}`: nobody gives {need}"));
                     others.push_str(&format!("[critic.other-{}.{0}]\n{}\n", row.name, row.example));
