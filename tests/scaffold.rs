@@ -9,12 +9,17 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace").to_path_buf()
 }
 
+/// The target folder that this test was built into.
+fn built() -> PathBuf {
+    let exe = std::env::current_exe().expect("a running test has a path");
+    let release = exe.ancestors().nth(2).expect("target/release/deps/test");
+    release.parent().expect("target/release").to_path_buf()
+}
+
 /// A target folder of this test's own. Cargo tells packages of one workspace from those of its copy by nothing but their place within
 /// it, so that what is built from a copy would be taken for ours.
 fn target() -> PathBuf {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    let release = exe.ancestors().nth(2).expect("target/release/deps/test");
-    release.parent().expect("target/release").join("scaffold")
+    built().join("scaffold")
 }
 
 /// An empty folder. Always the same one, so that cargo does not keep a build for each time this test was run.
@@ -45,7 +50,8 @@ fn cargo(folder: &Path, args: &[&str]) -> String {
 }
 
 fn run(binary: &str, folder: &Path, args: &[&str]) -> Output {
-    Command::new(target().join("release").join(binary)).args(args).current_dir(folder).output().expect("the binary runs")
+    let place = if binary == "ascribe" { built() } else { target() };
+    Command::new(place.join("release").join(binary)).args(args).current_dir(folder).output().expect("the binary runs")
 }
 
 fn read(file: &Path) -> String {
