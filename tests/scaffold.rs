@@ -9,16 +9,16 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace").to_path_buf()
 }
 
-/// The target folder that this test was built into.
+/// The target folder that this test was built into: what is built in it is shared.
 fn built() -> PathBuf {
     let exe = std::env::current_exe().expect("a running test has a path");
     let release = exe.ancestors().nth(2).expect("target/release/deps/test");
     release.parent().expect("target/release").to_path_buf()
 }
 
-/// A target folder of this test's own. Cargo tells packages of one workspace from those of its copy by nothing but their place within
-/// it, so that what is built from a copy would be taken for ours.
-fn target() -> PathBuf {
+/// The target folder of a copied checkout. Cargo tells packages of one workspace from those of its copy by nothing but their place
+/// within it, so that what is built from the copy would be taken for ours.
+fn of_copies() -> PathBuf {
     built().join("scaffold")
 }
 
@@ -37,10 +37,10 @@ fn said(out: &Output) -> String {
 }
 
 /// Runs cargo, which must succeed without a warning.
-fn cargo(folder: &Path, args: &[&str]) -> String {
+fn cargo(folder: &Path, target: &Path, args: &[&str]) -> String {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(args).env("CARGO_TARGET_DIR", target()).env("CARGO_NET_OFFLINE", "true").current_dir(folder);
+    command.args(args).env("CARGO_TARGET_DIR", target).env("CARGO_NET_OFFLINE", "true").current_dir(folder);
     let said = match command.output().expect("cargo runs") {
         out if out.status.success() => said(&out),
         out => panic!("cargo {args:?}:\n{}", said(&out)),
@@ -50,8 +50,7 @@ fn cargo(folder: &Path, args: &[&str]) -> String {
 }
 
 fn run(binary: &str, folder: &Path, args: &[&str]) -> Output {
-    let place = if binary == "ascribe" { built() } else { target() };
-    Command::new(place.join("release").join(binary)).args(args).current_dir(folder).output().expect("the binary runs")
+    Command::new(built().join("release").join(binary)).args(args).current_dir(folder).output().expect("the binary runs")
 }
 
 fn read(file: &Path) -> String {
@@ -156,7 +155,7 @@ fn in_a_checkout_it_is_one_file_and_its_line() {
         assert_eq!(read(&list), after);
     }
 
-    cargo(&checkout, &["fmt", "--all", "--check"]);
+    cargo(&checkout, &of_copies(), &["fmt", "--all", "--check"]);
     // The others compile for minutes; the new one needs none of them.
     fs::write(&list, ALONE).expect("a list is written");
     edit_toml(&estimators.join("Cargo.toml"), |manifest| {
@@ -167,8 +166,11 @@ fn in_a_checkout_it_is_one_file_and_its_line() {
     });
     fs::create_dir(estimators.join("tests")).expect("a folder");
     fs::write(estimators.join("tests/kept.rs"), KEPT).expect("a test is written");
-    let tested =
-        cargo(&checkout, &["test", "--release", "-p", "ascribe-estimators", "--lib", "--test", "kept", "--", "my_method"]);
+    let tested = cargo(
+        &checkout,
+        &of_copies(),
+        &["test", "--release", "-p", "ascribe-estimators", "--lib", "--test", "kept", "--", "my_method"],
+    );
     for test in ["my_method::tests::each_is_compared_with_the_others ... ok", "my_method_keeps_what_it_must ... ok"] {
         assert!(tested.contains(test), "{tested}");
     }
@@ -188,10 +190,10 @@ fn elsewhere_it_is_a_crate_with_a_binary() {
     assert!(said(&nowhere).contains("no checkout of Ascribe") && !work.join("another").exists(), "{}", said(&nowhere));
 
     let made = work.join("scaffolded-method");
-    cargo(&made, &["fmt", "--check"]);
-    let tested = cargo(&made, &["test", "--release", "--lib"]);
+    cargo(&made, &built(), &["fmt", "--check"]);
+    let tested = cargo(&made, &built(), &["test", "--release", "--lib"]);
     assert!(tested.contains("3 passed") && !tested.contains("Compiling burn"), "{tested}");
-    cargo(&made, &["build", "--release"]);
+    cargo(&made, &built(), &["build", "--release"]);
     let verify = || run("scaffolded-method", &made, &["verify", "estimator", "scaffolded-method"]);
     let verified = verify();
     assert!(verified.status.success(), "{}", said(&verified));
@@ -204,7 +206,7 @@ fn elsewhere_it_is_a_crate_with_a_binary() {
         assert!(source.contains(half));
         source.replace(half, "{ *difference += *self.share; assert!(group.n_turns() < 100, \"too long for me\") }")
     });
-    cargo(&made, &["build", "--release"]);
+    cargo(&made, &built(), &["build", "--release"]);
     let broken = verify();
     assert_eq!((broken.status.code(), broken.stderr.as_slice()), (Some(1), &b""[..]), "{}", said(&broken));
     for part in ["it panics: too long for me", "claimed: equal outcomes give exactly 0", "broken:"] {
