@@ -110,6 +110,12 @@ impl GridFolder {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&self, name: &Path, bytes: &[u8]) -> Result<PathBuf, GridError> {
+        let _held = self.lock()?;
+        self.put(name, bytes)
+    }
+
+    /// Writes a file; the folder is held.
+    fn put(&self, name: &Path, bytes: &[u8]) -> Result<PathBuf, GridError> {
         let path = self.path.join(name);
         if let Some(folder) = path.parent() {
             self.disk.create_dir(folder)?;
@@ -223,7 +229,7 @@ impl GridFolder {
         if fs::read(self.path.join(name)).is_ok_and(|there| there == bytes) {
             return Ok(());
         }
-        self.write(Path::new(name), &bytes).map(drop)
+        self.put(Path::new(name), &bytes).map(drop)
     }
 
     /// Two processes that write the same small file take turns. Where files cannot be locked they hope.

@@ -1,7 +1,7 @@
 //! Running the cells that are missing.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -209,8 +209,8 @@ fn stage(
 
 fn start(folder: &GridFolder, how: &Work, cell: &Cell, threads: usize) -> Result<Child, GridError> {
     let log = folder.log(cell);
-    if !log.exists() {
-        folder.write(log.strip_prefix(folder.path()).unwrap_or(&log), b"")?;
+    if let Some(logs) = log.parent() {
+        fs::create_dir_all(logs).map_err(|e| unstarted(logs, &e))?;
     }
     let open = || File::options().append(true).create(true).open(&log).map_err(|e| unstarted(&log, &e));
     let (out, err) = (open()?, open()?);
