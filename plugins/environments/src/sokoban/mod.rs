@@ -18,7 +18,7 @@
 //! | verl-agent (Feng and others 2025, arXiv 2505.10978) | 15 moves, one in an answer | costs 0.1, taken from the score |
 //! | here | `max_turns = 15`, one in an answer | `malformed_cost = 0` beside the step's cost, and the turn is lost |
 //!
-//! Rooms are drawn by [`generate`], not by gym-sokoban's numbers: rooms of the same seed differ from theirs.
+//! Rooms are drawn by [`mod@generate`], not by gym-sokoban's numbers: rooms of the same seed differ from theirs.
 //!
 //! # Observations
 //!
