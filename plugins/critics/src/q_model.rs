@@ -190,11 +190,11 @@ impl Critic for Live {
 #[cfg(test)]
 mod tests {
     use ascribe_core::batch::NonFinite;
-    use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
+    use ascribe_core::log::{Action, TurnLog};
     use ascribe_core::{End, Limit};
 
     use super::*;
-    use crate::testing::World;
+    use crate::testing::{World, group};
 
     const ROLLOUT: &str = "groups = 12\ngroup_size = 4\ndecode = \"admissible\"";
     const TREE: &str = "seed = 0\ntasks = 2\ndepth = 3\nbranches = 2\nrewards = \"sparse\"\nstates = \"prefixes\"";
@@ -211,13 +211,7 @@ mod tests {
             action_key: vec![*action],
             ..TurnLog::default()
         };
-        let leaf = |(turn, end): &(usize, End)| LeafLog { turn: Some(*turn), end: end.clone(), seed: 0 };
-        let group = GroupLog {
-            task_name: "task".into(),
-            turns: turns.iter().map(turn).collect(),
-            leaves: leaves.iter().map(leaf).collect(),
-            ..GroupLog::default()
-        };
+        let group = group(turns.iter().map(turn).collect(), leaves);
         Batch::from_groups(vec![group], NonFinite::Refuse).unwrap()
     }
 

@@ -179,10 +179,10 @@ mod tests {
     use ascribe_core::End;
     use ascribe_core::NamedCritic;
     use ascribe_core::batch::NonFinite;
-    use ascribe_core::log::{Action, Context, GroupLog, LeafLog, TurnLog};
+    use ascribe_core::log::{Action, Context, TurnLog};
 
     use super::*;
-    use crate::testing::World;
+    use crate::testing::{World, group};
 
     const ROLLOUT: &str = "groups = 12\ngroup_size = 4\ndecode = \"admissible\"";
 
@@ -235,13 +235,7 @@ mod tests {
             state: vec![parent.map_or(0, |p| p as u8 + 1)],
             ..TurnLog::default()
         };
-        let leaf = |(turn, end): &(usize, End)| LeafLog { turn: Some(*turn), end: end.clone(), seed: 0 };
-        let group = GroupLog {
-            task_name: "task".into(),
-            turns: turns.iter().map(turn).collect(),
-            leaves: leaves.iter().map(leaf).collect(),
-            ..GroupLog::default()
-        };
+        let group = group(turns.iter().map(turn).collect(), leaves);
         Batch::from_groups(vec![group], NonFinite::Refuse).unwrap()
     }
 

@@ -172,12 +172,12 @@ impl Critic for Table {
 mod tests {
     use ascribe_core::batch::NonFinite;
     use ascribe_core::credit;
-    use ascribe_core::log::{Action, End, GroupLog, LeafLog, TurnLog};
+    use ascribe_core::log::{Action, End, GroupLog, TurnLog};
     use ascribe_core::{Limit, NamedCritic};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::World;
+    use crate::testing::{World, group};
 
     const WON: End = End::Terminated { success: true };
 
@@ -190,10 +190,6 @@ mod tests {
             action: Action::given(vec![5]),
             ..TurnLog::default()
         }
-    }
-    fn group(turns: Vec<TurnLog>, leaves: &[(usize, End)]) -> GroupLog {
-        let leaves = leaves.iter().map(|(t, end)| LeafLog { turn: Some(*t), end: end.clone(), seed: 0 }).collect();
-        GroupLog { task_name: "task".into(), turns, leaves, ..GroupLog::default() }
     }
     /// 1 → 2 → over, paid 0 and 1.
     fn chain() -> GroupLog {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ascribe_core::batch::NonFinite;
 use ascribe_core::critic::Lesson;
 use ascribe_core::ledger::Ledger;
-use ascribe_core::log::GroupLog;
+use ascribe_core::log::{End, GroupLog, LeafLog, TurnLog};
 use ascribe_core::play::Keep;
 use ascribe_core::policy::{OptimStep, Part};
 use ascribe_core::rollout::{Acting, Nodes};
@@ -38,6 +38,12 @@ pub(crate) fn plugin<T: DeserializeOwned>(name: &str, body: &str) -> T {
     let body: toml::Table = toml::from_str(body).expect("TOML");
     let table = toml::Table::from_iter([(name.to_string(), toml::Value::Table(body))]);
     T::deserialize(toml::Value::Table(table)).expect("a plugin of that name")
+}
+
+/// A group by hand, from its turns and the ends of its paths.
+pub(crate) fn group(turns: Vec<TurnLog>, leaves: &[(usize, End)]) -> GroupLog {
+    let leaves = leaves.iter().map(|(t, end)| LeafLog { turn: Some(*t), end: end.clone(), seed: 0 }).collect();
+    GroupLog { task_name: "task".into(), turns, leaves, ..GroupLog::default() }
 }
 
 impl World {
