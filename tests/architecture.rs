@@ -51,6 +51,7 @@ fn dependencies_run_one_way() {
         ("ascribe-nn", vec!["ascribe-core", "ascribe-math", "ascribe-pins"]),
         ("ascribe-run", vec!["ascribe-core", "ascribe-math"]),
         ("ascribe-study", vec!["ascribe-config", "ascribe-core", "ascribe-math", "ascribe-run"]),
+        ("ascribe-report", vec!["ascribe-core", "ascribe-run", "ascribe-study"]),
         ("ascribe-tests", vec![]),
         (
             "ascribe-golden",
@@ -68,7 +69,8 @@ fn dependencies_run_one_way() {
         allowed.insert(plugin, vec!["ascribe-core", "ascribe-math"]);
     }
     allowed.get_mut("ascribe-policies").expect("listed").push("ascribe-nn");
-    let mut of_binary = vec!["ascribe-core", "ascribe-config", "ascribe-conformance", "ascribe-run", "ascribe-study"];
+    let mut of_binary =
+        vec!["ascribe-core", "ascribe-config", "ascribe-conformance", "ascribe-report", "ascribe-run", "ascribe-study"];
     of_binary.extend(PLUGINS);
     allowed.insert("ascribe", of_binary);
 

@@ -1,0 +1,7 @@
+//! Self-contained HTML pages: one file that opens from disk, asks no network, and can be read in print, by keyboard, dark and light.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod page;
+
+pub use page::Page;
