@@ -145,7 +145,7 @@ fn verified(kind: Verifiable, row: &Plugin, settings: &[String]) -> Result<Verdi
         }
         Verifiable::Critic => {
             let config: Slot<dyn CriticConfig> = from_example(row, settings)?;
-            let policy: Slot<dyn PolicyConfig> = own_example(Kind::Policy, "tabular")?;
+            let policy = acting(&config.needs())?;
             let objective: Slot<dyn Objective> = own_example(Kind::Objective, "nll")?;
             Ok(silently(|| match fitting(&config.needs()) {
                 Ok(tasks) => {
@@ -165,6 +165,16 @@ fn context() -> BuildContext<'static> {
 /// A plugin of this binary as in its example.
 fn own_example<T: DeserializeOwned>(kind: Kind, name: &str) -> Result<T, ascribe_config::Report> {
     from_example(plugin(kind, name).expect("this binary links it"), &[])
+}
+
+/// The policy that a critic is checked with: a table, or where hidden vectors are asked for the first that has them.
+fn acting(needs: &[Need]) -> Result<Slot<dyn PolicyConfig>, ascribe_config::Report> {
+    let table = own_example(Kind::Policy, "tabular")?;
+    if !needs.contains(&Need::Hidden) {
+        return Ok(table);
+    }
+    let all = plugins(Kind::Policy).into_iter().filter_map(|row| from_example::<Slot<dyn PolicyConfig>>(row, &[]).ok());
+    Ok({ all }.find(|policy| policy.hidden()).unwrap_or(table))
 }
 
 /// The environment that a critic is checked in: the first of those below, then of all others, whose examples give what it

@@ -37,9 +37,16 @@ fn tasks(name: &str, keys: &str) -> Result<Box<dyn TaskSet>, BuildError> {
     plugin::<Slot<dyn TaskSetConfig>>(name, keys).build(&context)
 }
 
+/// A table, or where hidden vectors are asked for a policy that has them, if one is linked.
+fn acting(needs: &[Need]) -> Slot<dyn PolicyConfig> {
+    let linked = plugins(Kind::Policy).into_iter().map(|row| plugin::<Slot<dyn PolicyConfig>>(row.name, row.example));
+    let seeing = needs.contains(&Need::Hidden).then(|| { linked }.find(|policy| policy.hidden())).flatten();
+    seeing.unwrap_or_else(|| plugin("tabular", ""))
+}
+
 /// Holds a critic to its contract in an environment.
 fn checked(config: &dyn CriticConfig, tasks: &dyn TaskSet) -> Report {
-    let policy: Slot<dyn PolicyConfig> = plugin("tabular", "");
+    let policy = acting(&config.needs());
     let objective: Slot<dyn Objective> = plugin("nll", "");
     critic(config, Among { tasks, policy: &*policy, objective: &*objective })
 }
@@ -67,6 +74,14 @@ fn critics_keep_what_all_must() {
         out.extend(report.broken().map(|(what, finding)| format!("`{}`: {what}: {finding}", row.name)));
         let held = report.0.iter().filter(|check| matches!(check.outcome, Outcome::Held(n) if n > 0)).count();
         println!("{}: {held} of {} checks asked and held", row.name, report.0.len());
+        // Without its feature, the policies that see are not linked.
+        let may_be_blind = config.needs().contains(&Need::Hidden) && !acting(&config.needs()).hidden();
+        let unasked = report.0.iter().filter_map(|check| match &check.outcome {
+            Outcome::NotAsked(why) if !["it has no state", "it gives no lessons"].contains(&why.as_str()) => Some((check.what, why)),
+            _ => None,
+        });
+        let unasked = unasked.filter(|_| !may_be_blind);
+        out.extend(unasked.map(|(what, why)| format!("`{}`: {what}: not asked, because {why}", row.name)));
     }
     assert!(out.is_empty(), "{}", out.join("\n"));
 }
