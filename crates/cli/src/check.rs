@@ -20,6 +20,9 @@ pub(crate) fn command(args: &CheckArgs) -> ExitCode {
         Err(code) => return code,
     };
     let base = run::base_of(&args.experiment.file);
+    if let Err(e) = ascribe_run::live::rehearse(&loaded.plan, base.clone()) {
+        return run::failed(&e.into(), Some(&loaded));
+    }
     match describe(&loaded, &base) {
         Ok(text) => {
             say(&text);

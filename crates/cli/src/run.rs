@@ -131,7 +131,7 @@ fn drive(loaded: &Loaded, options: Options, asked: Option<&RunArgs>) -> ExitCode
 }
 
 /// Prints why a run failed, with the place in the experiment where that is known.
-fn failed(error: &RunError, loaded: Option<&Loaded>) -> ExitCode {
+pub(crate) fn failed(error: &RunError, loaded: Option<&Loaded>) -> ExitCode {
     let placed = match (error, loaded) {
         (RunError::Live(LiveError::Build { phase, path, source }), Some(loaded)) => {
             let index = loaded.plan.phases.iter().position(|p| p.name == *phase);

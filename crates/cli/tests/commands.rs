@@ -133,6 +133,20 @@ fn a_bad_experiment_is_rejected_with_its_place() {
     }
 }
 
+/// What a plugin refuses when it is built is told before anything is run, at its place.
+#[test]
+fn what_cannot_be_built_is_rejected() {
+    for (setting, says) in [
+        ("critic.mc.monte-carlo={max_samples=40}", "`max_samples` needs `tight`"),
+        ("critic.v.value-head={node=\"judge\"}", "trunk"),
+        ("rollout.entropy-branch={groups=2,leaves=2,initial=4}", "initial"),
+    ] {
+        let (code, out, err) = seen(GOOD, &["check", "exp.toml", setting]);
+        assert_eq!((code, out.as_str()), (2, ""), "{setting}: {err}");
+        assert!(err.contains(says) && err.contains("command line"), "{setting}: {err}");
+    }
+}
+
 #[test]
 fn things_are_explained() {
     for (words, parts) in [

@@ -77,7 +77,9 @@ fn critics_keep_what_all_must() {
         // Without its feature, the policies that see are not linked.
         let may_be_blind = config.needs().contains(&Need::Hidden) && !acting(&config.needs()).hidden();
         let unasked = report.0.iter().filter_map(|check| match &check.outcome {
-            Outcome::NotAsked(why) if !["it has no state", "it gives no lessons"].contains(&why.as_str()) => Some((check.what, why)),
+            Outcome::NotAsked(why) if !["it has no state", "it gives no lessons"].contains(&why.as_str()) => {
+                Some((check.what, why))
+            }
             _ => None,
         });
         let unasked = unasked.filter(|_| !may_be_blind);

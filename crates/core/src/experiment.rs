@@ -12,7 +12,7 @@ use crate::estimator::AdvantageEstimator;
 use crate::now::Now;
 use crate::objective::Objective;
 use crate::policy::{OptimStep, PolicyConfig};
-use crate::range::{AtLeast, Between, Count, Finite, NonNegative, Positive, Unit};
+use crate::range::{AtLeast, Between, Count, Finite, NonNegative, Positive, Seconds, Unit};
 use crate::rollout::RolloutConfig;
 use crate::schedule::Schedule;
 use crate::slot::Slot;
@@ -267,7 +267,7 @@ impl Default for Checkpoint {
     }
 }
 
-/// `[run]`: what never changes a result.
+/// `[run]`: what never changes a result, as long as nothing hangs.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSettings {
@@ -277,10 +277,14 @@ pub struct RunSettings {
     pub threads: Count,
     /// Updates between two saved batches of trajectories; 0 saves none.
     pub trajectories: Count,
+    /// Longest time of an environment's step, in seconds; without it, no limit. An episode whose step takes longer has failed, and
+    /// the others go on: for environments that may hang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience: Option<Seconds>,
 }
 impl Default for RunSettings {
     fn default() -> Self {
-        Self { dir: "runs".into(), threads: Count(0), trajectories: Count(1) }
+        Self { dir: "runs".into(), threads: Count(0), trajectories: Count(1), patience: None }
     }
 }
 
@@ -312,6 +316,8 @@ pub enum AlarmName {
     RewardsCancel,
     /// Share of turns that an estimator with anchors can compare with others.
     AnchorMisses,
+    /// Variance that a critic's values explain: exactly 0 where it says one number.
+    ConstantCritic,
 }
 
 /// `[alarm.NAME]`.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
@@ -65,6 +66,16 @@ float_range!(
     /// A positive number that is not too large for an `f32`.
     Positive, |x| x > 0.0 && x <= MOST, "positive and at most 3.4e38", { "type": "number", "exclusiveMinimum": 0 }
 );
+float_range!(
+    /// A length of time in seconds, above 0 and at most 1e9.
+    Seconds, |x| x > 0.0 && x <= 1e9, "seconds, above 0 and at most 1e9", { "type": "number", "exclusiveMinimum": 0, "maximum": 1e9 }
+);
+impl Seconds {
+    /// As a duration.
+    pub fn duration(self) -> Duration {
+        Duration::from_secs_f64(self.0)
+    }
+}
 float_range!(
     /// A number that an `f32` can hold and that is not negative.
     NonNegative, |x| (0.0..=MOST).contains(&x), "0 or more, and at most 3.4e38", { "type": "number", "minimum": 0 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use crate::batch::{Batch, NonFinite, RecordError};
 use crate::build::{BuildContext, BuildError};
@@ -12,7 +13,7 @@ use crate::log::GroupLog;
 use crate::metrics::Metrics;
 use crate::need::{Need, Provide};
 use crate::now::Now;
-use crate::play::{Decode, Keep, Start};
+use crate::play::{Decode, Keep, Play, Start};
 use crate::policy::{Policy, PolicyError};
 use crate::registry::slot_schema;
 use crate::seed::Seeds;
@@ -37,6 +38,8 @@ pub struct Acting<'a> {
     pub round: u32,
     /// What the phase's plugins want kept of every turn.
     pub keep: Keep,
+    /// Longest time that a step of an environment may take; `None` is no limit.
+    pub patience: Option<Duration>,
     /// What was spent.
     pub ledger: &'a mut Ledger,
     /// What there is to report of this update.
@@ -52,6 +55,25 @@ impl Acting<'_> {
     /// If there is none: `check` refuses such an experiment.
     pub fn node(&mut self, name: &str) -> Result<&mut Box<dyn Policy>, PolicyError> {
         node(self.nodes, name)
+    }
+
+    /// Episodes of this update, freely said at temperature 1.
+    ///
+    /// * `members`: episodes per start, at least 1.
+    /// * `stream`: of random numbers, as [`Acting::stream`] gives it.
+    pub fn play<'p>(&self, agent: &'p str, starts: &'p [Start], members: usize, stream: &'p str) -> Play<'p> {
+        Play {
+            agent,
+            starts,
+            members,
+            temperature: 1.0,
+            decode: Decode::Free,
+            keep: self.keep,
+            patience: self.patience,
+            stream,
+            update: self.now.update,
+            seeds: self.seeds,
+        }
     }
 
     /// A stream of random numbers that no other round of this update uses.

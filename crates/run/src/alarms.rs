@@ -25,8 +25,12 @@ pub struct Watch {
     name: AlarmName,
     /// Its name.
     pub key: &'static str,
-    /// The metric; one whose name begins with `/` is added up over the policy nodes.
+    /// The metric; of one whose name begins with `/` there may be several.
     pub metric: &'static str,
+    /// What of several counts.
+    several: Several,
+    /// Updates of a phase in which it is not looked at, from its beginning on.
+    grace: u32,
     /// Threshold, unless `[alarm.NAME] at` says otherwise.
     pub at: f64,
     /// Whether it goes off at or below the threshold, and not at or above it.
@@ -43,22 +47,37 @@ pub struct Watch {
     reason: fn(&Metrics) -> Option<(String, &'static str)>,
 }
 
+/// What of several numbers counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Several {
+    /// Their sum.
+    Sum,
+    /// The distance from 0 of the one that is nearest to it.
+    NearestToZero,
+}
+
 impl Watch {
     /// The number it watches.
     fn seen(&self, metrics: &Metrics) -> Option<f64> {
-        match self.metric.strip_prefix('/') {
-            None => metrics.get(self.metric),
-            Some(_) => metrics.0.iter().filter(|(name, _)| name.ends_with(self.metric)).map(|(_, x)| *x).reduce(|a, b| a + b),
+        if !self.metric.starts_with('/') {
+            return metrics.get(self.metric);
+        }
+        let all = metrics.0.iter().filter(|(name, _)| name.ends_with(self.metric)).map(|(_, x)| *x);
+        match self.several {
+            Several::Sum => all.reduce(|a, b| a + b),
+            Several::NearestToZero => all.map(f64::abs).reduce(f64::min),
         }
     }
 }
 
 /// What is watched.
-pub const WATCHES: [Watch; 12] = [
+pub const WATCHES: [Watch; 13] = [
     Watch {
         name: AlarmName::DegenerateGroups,
         key: "degenerate-groups",
         metric: "actor/degenerate_group_rate",
+        several: Several::Sum,
+        grace: 0,
         at: 0.9,
         floor: false,
         action: AlarmAction::Warn,
@@ -71,6 +90,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::NoSignal,
         key: "no-signal",
         metric: "credit/zero_rate",
+        several: Several::Sum,
+        grace: 0,
         at: 1.0,
         floor: false,
         action: AlarmAction::Warn,
@@ -83,6 +104,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::Malformed,
         key: "malformed",
         metric: "rollout/malformed_rate",
+        several: Several::Sum,
+        grace: 0,
         at: 0.5,
         floor: false,
         action: AlarmAction::Warn,
@@ -95,6 +118,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::Truncated,
         key: "truncated",
         metric: "rollout/truncated_rate",
+        several: Several::Sum,
+        grace: 0,
         at: 0.95,
         floor: false,
         action: AlarmAction::Warn,
@@ -107,6 +132,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::Failed,
         key: "failed",
         metric: FAILED_RATE,
+        several: Several::Sum,
+        grace: 0,
         at: 0.1,
         floor: false,
         action: AlarmAction::Warn,
@@ -119,6 +146,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::LogprobMismatch,
         key: "logprob-mismatch",
         metric: "rollout/logprob_mismatch/mean",
+        several: Several::Sum,
+        grace: 0,
         at: 0.02,
         floor: false,
         action: AlarmAction::Warn,
@@ -131,6 +160,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::EntropyCollapse,
         key: "entropy-collapse",
         metric: "actor/entropy",
+        several: Several::Sum,
+        grace: 0,
         at: 0.005,
         floor: true,
         action: AlarmAction::Warn,
@@ -143,6 +174,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::NonFinite,
         key: "non-finite",
         metric: "/skipped_steps",
+        several: Several::Sum,
+        grace: 0,
         at: 1.0,
         floor: false,
         action: AlarmAction::Warn,
@@ -155,6 +188,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::UnusedReward,
         key: "unused-reward",
         metric: "rollout/unused_reward",
+        several: Several::Sum,
+        grace: 0,
         at: f64::MIN_POSITIVE,
         floor: false,
         action: AlarmAction::Warn,
@@ -167,6 +202,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::AllFailed,
         key: "all-failed",
         metric: FAILED_RATE,
+        several: Several::Sum,
+        grace: 0,
         at: 1.0,
         floor: false,
         action: AlarmAction::Stop,
@@ -179,6 +216,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::RewardsCancel,
         key: "rewards-cancel",
         metric: "group/cancelled_rate",
+        several: Several::Sum,
+        grace: 0,
         at: 0.5,
         floor: false,
         action: AlarmAction::Warn,
@@ -191,6 +230,8 @@ pub const WATCHES: [Watch; 12] = [
         name: AlarmName::AnchorMisses,
         key: "anchor-misses",
         metric: "group/anchor_hit_rate",
+        several: Several::Sum,
+        grace: 0,
         at: 0.05,
         floor: true,
         action: AlarmAction::Warn,
@@ -198,6 +239,21 @@ pub const WATCHES: [Watch; 12] = [
         says: "only {} of the turns after the first begin where another turn of their group does: the estimator compares turns that meet, and has next to nothing to compare",
         advice: "observations and state keys without step counters, times or shuffled lists; a larger `group_size`; for `gigpo`, `similarity`; or an estimator without anchors",
         reason: nothing_more,
+    },
+    Watch {
+        name: AlarmName::ConstantCritic,
+        key: "constant-critic",
+        metric: "/explained_variance",
+        several: Several::NearestToZero,
+        // A head that has learned nothing yet says 0 of every state.
+        grace: 1,
+        at: 0.0,
+        floor: true,
+        action: AlarmAction::Warn,
+        sampled_only: false,
+        says: "a critic says the same number of every state (explained variance: {}): what reads it learns nothing from it",
+        advice: "a higher learning rate or `weight` of its loss, a phase of its own before (`train`), a target that varies, or an estimator without it",
+        reason: which_critics,
     },
 ];
 
@@ -242,16 +298,24 @@ fn which_parts(m: &Metrics) -> Option<(String, &'static str)> {
     Some((format!("mean standard deviations within a group, weighted: {}", parts.join(", ")), ""))
 }
 
+/// The critics whose values explain nothing, to the last digit.
+fn which_critics(m: &Metrics) -> Option<(String, &'static str)> {
+    let silent = m.0.iter().filter(|(_, x)| **x == 0.0).filter_map(|(name, _)| name.strip_suffix("/explained_variance"));
+    let names: Vec<String> = silent.map(|name| format!("`{name}`")).collect();
+    (!names.is_empty()).then(|| (names.join(", "), ""))
+}
+
 /// What is watched under a name.
 pub fn watch(name: &str) -> Option<&'static Watch> {
     WATCHES.iter().find(|watch| watch.key == name)
 }
 
-/// The alarms that an update sets off. `broken` says why the first episode broke, if one did.
-pub fn ring(metrics: &Metrics, settings: &BTreeMap<AlarmName, AlarmSetting>, broken: Option<&str>) -> Vec<Alarm> {
+/// The alarms that an update sets off, the `nth` of its phase, from 1 on. `broken` says why the first episode broke, if one did.
+pub fn ring(metrics: &Metrics, nth: u32, settings: &BTreeMap<AlarmName, AlarmSetting>, broken: Option<&str>) -> Vec<Alarm> {
     let given = metrics.get("rollout/given_rate").is_some_and(|x| x >= 1.0);
     WATCHES
         .iter()
+        .filter(|watch| nth > watch.grace)
         .filter_map(|watch| {
             let setting = settings.get(&watch.name);
             let action = setting.and_then(|s| s.action).unwrap_or(watch.action);
@@ -291,7 +355,7 @@ mod tests {
                 (*name, AlarmSetting { at: at.map(|x| NonNegative::try_from(x).unwrap()), action: Some(*action) })
             })
             .collect();
-        ring(&metrics, &settings, None).into_iter().map(|a| (a.name, a.stops)).collect()
+        ring(&metrics, 2, &settings, None).into_iter().map(|a| (a.name, a.stops)).collect()
     }
 
     #[test]
@@ -307,6 +371,21 @@ mod tests {
     }
 
     #[test]
+    fn a_critic_that_says_one_number_is_told_once_it_has_learned() {
+        let metrics = |numbers: &[(&str, f64)]| {
+            let mut metrics = Metrics::default();
+            numbers.iter().for_each(|(name, x)| metrics.set(*name, *x));
+            metrics
+        };
+        let (good, silent) = (("critic/a/explained_variance", -0.2), ("critic/b/explained_variance", 0.0));
+        let rung = |numbers: &[(&str, f64)], nth| ring(&metrics(numbers), nth, &BTreeMap::new(), None);
+        assert_eq!(rung(&[good], 2), []);
+        assert_eq!(rung(&[good, silent], 1), [], "nobody has learned anything before the first update");
+        let alarms = rung(&[good, silent], 2);
+        assert!(alarms.len() == 1 && alarms[0].text.contains("(`critic/b`)"), "{alarms:?}");
+    }
+
+    #[test]
     fn settings_move_silence_or_sharpen_them() {
         let degenerate = [("actor/degenerate_group_rate", 0.5)];
         let set = |at, action| [(AlarmName::DegenerateGroups, at, action)];
@@ -317,7 +396,7 @@ mod tests {
     fn text(numbers: &[(&str, f64)]) -> String {
         let mut metrics = Metrics::default();
         numbers.iter().for_each(|(name, x)| metrics.set(*name, *x));
-        ring(&metrics, &BTreeMap::new(), None).into_iter().map(|a| a.text).collect()
+        ring(&metrics, 2, &BTreeMap::new(), None).into_iter().map(|a| a.text).collect()
     }
 
     #[test]
@@ -367,7 +446,7 @@ mod tests {
         let mut metrics = Metrics::default();
         metrics.set("rollout/failed_rate", 1.0);
         // A table that says nothing about it leaves it as it is.
-        let rung = ring(&metrics, &BTreeMap::from([(AlarmName::AllFailed, silent)]), Some("the first on task `x`: too long"));
+        let rung = ring(&metrics, 2, &BTreeMap::from([(AlarmName::AllFailed, silent)]), Some("the first on task `x`: too long"));
         let stops = rung.iter().find(|alarm| alarm.stops).unwrap();
         assert!(
             stops.text.starts_with("100 % of the episodes broke")

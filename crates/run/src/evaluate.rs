@@ -1,6 +1,7 @@
 //! Measuring a policy: the same tasks with the same seeds each time, greedily and by sampling.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ascribe_core::environment::{TRAIN, TaskId};
 use ascribe_core::experiment::Evaluate;
@@ -113,6 +114,8 @@ pub struct Measure<'a> {
     pub settings: &'a Evaluate,
     /// The run's seed.
     pub seeds: Seeds,
+    /// Longest time that a step of an environment may take; `None` is no limit.
+    pub patience: Option<Duration>,
     /// Updates done.
     pub update: u32,
     /// Name of the phase.
@@ -169,7 +172,7 @@ impl Measure<'_> {
                         temperature,
                         decode: self.decode,
                         keep: Keep::default(),
-                        patience: None,
+                        patience: self.patience,
                         stream: &format!("evaluate/{split}"),
                         // Its random numbers are those of the chunk, whatever the run's update: each time the same.
                         update: chunk,

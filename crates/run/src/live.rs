@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ascribe_core::build::{BuildContext, BuildError};
 use ascribe_core::critic::CriticError;
@@ -12,6 +13,7 @@ use ascribe_core::graph;
 use ascribe_core::ledger::Ledger;
 use ascribe_core::play::Keep;
 use ascribe_core::policy::HeadSpec;
+use ascribe_core::range::Seconds;
 use ascribe_core::rollout::{Acting, Nodes};
 use ascribe_core::{Critic, CriticConfig, Experiment, Metrics, NamedCritic, Now, RolloutStrategy, Seeds, Slot, TaskSet};
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,8 @@ pub struct World {
     pub ledger: Ledger,
     /// The run's seed.
     pub seeds: Seeds,
+    /// Longest time that a step of an environment may take; `None` is no limit.
+    pub patience: Option<Duration>,
 }
 
 impl World {
@@ -77,6 +81,7 @@ impl World {
             seeds: self.seeds,
             round: 0,
             keep: stage.keep,
+            patience: self.patience,
             ledger: &mut self.ledger,
             metrics: stage.metrics,
             now: stage.now,
@@ -186,41 +191,20 @@ impl Live {
     /// # Errors
     /// If a plugin cannot be built, or a phase wants another environment or other policies.
     pub fn build(plan: &Plan, base: PathBuf) -> Result<Self, LiveError> {
-        let first = plan.phases.first().ok_or_else(|| LiveError::Config("the experiment has no phases".into()))?;
-        one_world(plan)?;
-        let (experiment, _) = first.at(&Now::default(), &mut KnobMemory::default()).map_err(LiveError::Config)?;
+        let experiments = experiments(plan)?;
+        let (first, experiment) = &experiments[0];
         let seeds = Seeds(experiment.seed);
-        let nodes: BTreeSet<String> = experiment.policy.keys().cloned().collect();
-        let mut context = BuildContext {
-            seeds,
-            device: &experiment.device,
-            threads: rayon::current_num_threads(),
-            environment: None,
-            nodes,
-            base: base.clone(),
-        };
+        let mut context = context(experiment, base.clone());
         let tasks = experiment.environment.build(&context).map_err(not_built(&first.name, &["environment"]))?;
-        let experiments = plan
-            .phases
-            .iter()
-            .map(|phase| match phase.at(&Now::default(), &mut KnobMemory::default()) {
-                Ok((experiment, _)) => Ok((phase, experiment)),
-                Err(e) => Err(LiveError::Config(format!("phase `{}`: {e}", phase.name))),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
         let about = with_words(tasks.capabilities(), experiments.iter().flat_map(|(_, e)| e.critic.values()));
         context.environment = Some(&about);
         let mut built = Nodes::new();
         for (name, config) in &experiment.policy {
             built.insert(name.clone(), config.build(&context).map_err(not_built(&first.name, &["policy", name]))?);
         }
-        for (phase, experiment) in &experiments {
-            experiment.rollout.build(&context).map_err(not_built(&phase.name, &["rollout"]))?;
-            for (name, config) in &experiment.critic {
-                config.build(name, &context).map_err(not_built(&phase.name, &["critic", name]))?;
-            }
-        }
-        let world = World { nodes: built, tasks, drawn: 0, ledger: Ledger::default(), seeds };
+        try_stages(&experiments, &context)?;
+        let patience = experiment.run.patience.map(Seconds::duration);
+        let world = World { nodes: built, tasks, drawn: 0, ledger: Ledger::default(), seeds, patience };
         Ok(Self {
             world,
             about,
@@ -229,7 +213,7 @@ impl Live {
             recipes: BTreeMap::new(),
             heads: Vec::new(),
             shelf: BTreeMap::new(),
-            device: experiment.device,
+            device: experiment.device.clone(),
             base,
         })
     }
@@ -393,6 +377,61 @@ fn with_words<'a>(about: &Capabilities, critics: impl Iterator<Item = &'a Slot<d
 
 fn not_restored(key: &str, reason: &dyn std::fmt::Display) -> LiveError {
     LiveError::Restore { key: key.into(), reason: reason.to_string() }
+}
+
+/// Builds what a run builds at its beginning and lets it go, but for policies, whose weights may be large: mistakes that no
+/// table shows are told without a run. Where the environment's data are not here, nothing more can be told.
+///
+/// # Errors
+/// If a plugin refuses its settings, or a phase wants another environment or other policies.
+pub fn rehearse(plan: &Plan, base: PathBuf) -> Result<(), LiveError> {
+    let elsewhere = |e: &BuildError| matches!(e, BuildError::Data(_) | BuildError::Device(_));
+    let experiments = experiments(plan)?;
+    let (first, experiment) = &experiments[0];
+    let mut context = context(experiment, base);
+    let tasks = match experiment.environment.build(&context) {
+        Err(e) if elsewhere(&e) => return Ok(()),
+        built => built.map_err(not_built(&first.name, &["environment"]))?,
+    };
+    let about = with_words(tasks.capabilities(), experiments.iter().flat_map(|(_, e)| e.critic.values()));
+    context.environment = Some(&about);
+    match try_stages(&experiments, &context) {
+        Err(LiveError::Build { source, .. }) if elsewhere(&source) => Ok(()),
+        tried => tried,
+    }
+}
+
+/// Every phase at its beginning; there is at least one, and they fit together.
+fn experiments(plan: &Plan) -> Result<Vec<(&Phase, Experiment)>, LiveError> {
+    if plan.phases.is_empty() {
+        return Err(LiveError::Config("the experiment has no phases".into()));
+    }
+    one_world(plan)?;
+    let at = |phase: &'_ Phase| phase.at(&Now::default(), &mut KnobMemory::default()).map(|(experiment, _)| experiment);
+    let named = |phase| at(phase).map_err(|e| LiveError::Config(format!("phase `{}`: {e}", phase.name)));
+    plan.phases.iter().map(|phase| Ok((phase, named(phase)?))).collect()
+}
+
+fn context(experiment: &Experiment, base: PathBuf) -> BuildContext<'_> {
+    BuildContext {
+        seeds: Seeds(experiment.seed),
+        device: &experiment.device,
+        threads: rayon::current_num_threads(),
+        environment: None,
+        nodes: experiment.policy.keys().cloned().collect(),
+        base,
+    }
+}
+
+/// Builds rollout and critics of each phase, and lets them go.
+fn try_stages(experiments: &[(&Phase, Experiment)], context: &BuildContext<'_>) -> Result<(), LiveError> {
+    for (phase, experiment) in experiments {
+        experiment.rollout.build(context).map_err(not_built(&phase.name, &["rollout"]))?;
+        for (name, config) in &experiment.critic {
+            config.build(name, context).map_err(not_built(&phase.name, &["critic", name]))?;
+        }
+    }
+    Ok(())
 }
 
 fn not_built(phase: &str, path: &[&str]) -> impl FnOnce(BuildError) -> LiveError {

@@ -82,6 +82,7 @@ pub fn measure(
         decode: experiment.rollout.decode(),
         settings: &evaluate,
         seeds: live.world.seeds,
+        patience: live.world.patience,
         update,
         phase: &name,
     };

@@ -328,7 +328,7 @@ impl<'a> Session<'a> {
         }
         numbers.into_iter().for_each(|(path, x)| metrics.set(format!("knob/{path}"), x));
         metrics.extend(self.live.world.ledger.metrics());
-        let rung = alarms::ring(&metrics, &experiment.alarm, broken.as_deref());
+        let rung = alarms::ring(&metrics, self.state.phase_update, &experiment.alarm, broken.as_deref());
         rung.iter().for_each(|alarm| metrics.set(format!("alarm/{}", alarm.name), 1.0));
 
         let total: f64 = seconds.iter().sum();
@@ -444,6 +444,7 @@ impl<'a> Session<'a> {
             decode: self.settings.rollout.decode(),
             settings: &self.settings.evaluate,
             seeds: self.live.world.seeds,
+            patience: self.live.world.patience,
             update: self.state.update,
             phase: &self.now.phase,
         };

@@ -3,7 +3,7 @@
 
 mod toy;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -706,6 +706,21 @@ fn a_broken_task_fails_alone() {
     );
     let lines = folder::metrics(&place.run).unwrap();
     assert!(lines.iter().any(|l| l.metrics.get("group/excluded") == Some(1.0)));
+}
+
+#[test]
+fn a_step_that_hangs_costs_its_episode_alone() {
+    let (place, mut watch) = (place(), Watch::default());
+    // Task 1 exists in training and among what is measured.
+    go(&plan("updates = 2\nrun.patience = 0.05\nenvironment.doors = { hangs = 1 }\n"), &place, &mut watch).unwrap();
+    assert!(watch.warnings.iter().any(|w| w.contains("a step took longer than 0.05 s")), "{:?}", watch.warnings);
+    let lines = folder::metrics(&place.run).unwrap();
+    let failed = lines[0].metrics.get("rollout/failed_rate").unwrap();
+    assert!(failed > 0.0 && failed < 1.0, "{failed}");
+    let measured = folder::evaluations(&place.run).unwrap();
+    let broke = |line: &&EvaluationLine| line.episodes.iter().all(|episode| episode.end == "failed");
+    let tasks: BTreeSet<u32> = measured.iter().filter(broke).map(|line| line.task).collect();
+    assert_eq!(tasks, BTreeSet::from([1]));
 }
 
 #[test]

@@ -164,23 +164,34 @@ pub struct Comparison {
     pub verdict: Verdict,
 }
 
-/// Every other arm against the baseline, paired by seed, in the table's order. Higher scores are better.
+/// Every other arm against the baseline, paired by seed, in the table's order: [`compare_pairs`] of these pairs.
+///
+/// # Errors
+/// If there is no arm `baseline`, or no other.
+pub fn compare(table: &Table, baseline: &str, how: &Comparing) -> Result<Vec<Comparison>, StudyError> {
+    let baseline = &table.arm(baseline)?.name;
+    let others = table.arms().iter().map(|arm| &arm.name).filter(|name| *name != baseline);
+    let pairs: Vec<(&str, &str)> = others.map(|arm| (arm.as_str(), baseline.as_str())).collect();
+    if pairs.is_empty() {
+        return Err(StudyError::Empty { what: format!("arms to compare with `{baseline}`") });
+    }
+    compare_pairs(table, &pairs, how)
+}
+
+/// Each arm against the baseline beside it, paired by seed, in the order of `pairs`: one family of tests. Higher scores are
+/// better.
 ///
 /// An arm is better or worse only if there are enough pairs, the interval of the difference excludes 0, the difference is at
-/// least the smallest detectable one, and the p-value holds after Holm's correction over all arms. Everything else is undecided.
+/// least the smallest detectable one, and the p-value holds after Holm's correction over all pairs. Everything else is undecided.
 /// Where all differences are equal there is nothing to measure them with, and the p-value of random signs decides.
 ///
 /// Henderson et al. 2018, arXiv 1709.06560; Colas et al. 2018, arXiv 1806.08295.
 ///
 /// # Errors
-/// If there is no arm `baseline`, or no other.
-pub fn compare(table: &Table, baseline: &str, how: &Comparing) -> Result<Vec<Comparison>, StudyError> {
-    let baseline = table.arm(baseline)?;
-    let others = table.arms().iter().filter(|arm| arm.name != baseline.name);
-    let mut found: Vec<Comparison> = others.map(|arm| compare_one(table, arm, baseline, how)).collect();
-    if found.is_empty() {
-        return Err(StudyError::Empty { what: format!("arms to compare with `{}`", baseline.name) });
-    }
+/// If there is no arm of one of the names.
+pub fn compare_pairs(table: &Table, pairs: &[(&str, &str)], how: &Comparing) -> Result<Vec<Comparison>, StudyError> {
+    let one = |(arm, baseline): &(&str, &str)| Ok(compare_one(table, table.arm(arm)?, table.arm(baseline)?, how));
+    let mut found: Vec<Comparison> = pairs.iter().map(one).collect::<Result<_, StudyError>>()?;
     let tested = |c: &Comparison| c.tests.as_ref().map(|tests| tests.deciding(how.test));
     let mut corrected = holm(&found.iter().filter_map(tested).collect::<Vec<_>>()).into_iter();
     for comparison in found.iter_mut().filter(|c| c.tests.is_some()) {
@@ -411,6 +422,23 @@ mod tests {
         let among = compare(&table(arms), "base", &how).unwrap();
         assert!(matches!(among[0].verdict, Verdict::Undecided(Reason::NotSignificant { .. })), "{}", among[0].verdict);
         assert_eq!(among[0].corrected, among[0].tests.unwrap().t.map(|p| p * 11.0));
+    }
+
+    #[test]
+    fn pairs_of_ones_own_are_one_family() {
+        let arms = [("a", 0.1), ("a control", 0.3), ("b", 0.7), ("c", 0.9)].map(|(name, by)| {
+            let scores: Vec<f64> = (0..8).map(|i| by * f64::from(i % 3)).collect();
+            arm(name, &scores)
+        });
+        let table = table(arms.into());
+        let own = compare_pairs(&table, &[("a", "a control"), ("b", "c")], &how()).unwrap();
+        let names: Vec<(&str, &str)> = own.iter().map(|c| (c.arm.as_str(), c.baseline.as_str())).collect();
+        assert_eq!(names, [("a", "a control"), ("b", "c")]);
+        let alone = compare_pairs(&table, &[("a", "a control")], &how()).unwrap();
+        // The other pair is as clear as this one: with it the p-value is doubled, and nothing else is another.
+        assert_eq!(own[0].corrected, alone[0].corrected.map(|p| 2.0 * p));
+        assert_eq!((own[0].difference, own[0].tests), (alone[0].difference, alone[0].tests));
+        assert!(compare_pairs(&table, &[("a", "d")], &how()).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | over which scores do its runs lie? | [`profile()`] |
 //! | how good at which budget? | [`Curves`], [`sample_efficiency`], and [`Curves::at`] for a table at equal budget |
 //! | is an arm better than the baseline? | [`compare`]: paired by seed, corrected for the number of arms, with a [`Verdict`] |
+//! | is it better than its own controls? | [`compare_pairs`]: the same for pairs of one's own |
 //! | what can so many seeds show? | [`Power::smallest_detectable`], [`Power::seeds_needed`], [`Replication`] |
 //! | did arms take steps of the same size? | [`update_norms`] |
 //!
@@ -39,7 +40,7 @@ mod table;
 
 pub use aggregate::{Metric, Summary, summarise};
 pub use bootstrap::{Bootstrap, Estimate, Interval, Level};
-pub use compare::{Comparing, Comparison, Reason, Test, Tests, Verdict, compare, holm};
+pub use compare::{Comparing, Comparison, Reason, Test, Tests, Verdict, compare, compare_pairs, holm};
 pub use curves::{Axis, Curves, EfficiencyCurve, Point, Positions, sample_efficiency};
 pub use error::StudyError;
 pub use export::{Cell, Column, Kind, Sheet, write_npz};

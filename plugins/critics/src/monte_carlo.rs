@@ -32,7 +32,6 @@
 //! * Cost: `samples` episodes from every judged state to the end. Tokens that probes sample and read are `branch_tokens` of the ledger; their steps and restores count as such.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use ascribe_core::environment::TaskId;
 use ascribe_core::key::KeyId;
@@ -40,7 +39,7 @@ use ascribe_core::ledger::Ledger;
 use ascribe_core::log::{Context, GroupLog, History, Origin, Stop};
 use ascribe_core::play::{Back, Decode, Deed, Keep, Play, Start, State};
 use ascribe_core::policy::PolicyError;
-use ascribe_core::range::{AtLeast, Between, NonNegative, Positive, Unit};
+use ascribe_core::range::{AtLeast, Between, NonNegative, Positive, Seconds, Unit};
 use ascribe_core::rollout::{Acting, RolloutError, node};
 use ascribe_core::{Batch, BuildContext, BuildError, Critic, CriticConfig, End, Group, Need, Provide, Scope, Signal, plugin};
 use ascribe_math::{Deviation, explained_variance, moments};
@@ -111,9 +110,9 @@ pub struct MonteCarlo {
     /// Discount per turn, in 0..=1.
     #[serde(default = "undiscounted")]
     pub gamma: Unit,
-    /// Longest time of an environment's step, in seconds; without it, no limit.
+    /// Longest time of an environment's step, in seconds; without it, that of `run.patience`.
     #[serde(default)]
-    pub patience: Option<Positive>,
+    pub patience: Option<Seconds>,
     /// What becomes of a state of which every probe failed.
     #[serde(default)]
     pub failed: Failed,
@@ -169,11 +168,7 @@ plugin! {
                     return Err(BuildError::Config("`tight` needs `max_samples`: how many probes a state may get".into()));
                 }
             };
-            let seconds = |seconds: Positive| {
-                Duration::try_from_secs_f64(*seconds).map_err(|e| BuildError::Config(format!("`patience`: {e}")))
-            };
-            let patience = self.patience.map(seconds).transpose()?;
-            Ok(Box::new(Prober { name: name.into(), config: self.clone(), max_samples, patience, asked: (0, 0) }))
+            Ok(Box::new(Prober { name: name.into(), config: self.clone(), max_samples, asked: (0, 0) }))
         }
         fn needs(&self) -> Vec<Need> {
             let mut needs = vec![Need::ExactStateKey, Need::Node(self.agent.clone())];
@@ -196,7 +191,6 @@ struct Prober {
     name: String,
     config: MonteCarlo,
     max_samples: usize,
-    patience: Option<Duration>,
     /// An update, and how often it was asked in it: rollouts may ask several times, for other random numbers each time.
     asked: (u32, u32),
 }
@@ -386,17 +380,13 @@ impl Prober {
             let side_by_side = (self.config.at_once.get() / members).max(1);
             for (i, some) in open.chunks(side_by_side).enumerate() {
                 let starts: Vec<Start> = some.iter().map(|s| states[*s].start.clone()).collect();
+                let stream = format!("{stream}/probe-{done}-{}", i * side_by_side);
                 let play = Play {
-                    agent: &self.config.agent,
-                    starts: &starts,
-                    members,
                     temperature: *self.config.temperature as f32,
                     decode,
                     keep: Keep::default(),
-                    patience: self.patience,
-                    stream: &format!("{stream}/probe-{done}-{}", i * side_by_side),
-                    update: acting.now.update,
-                    seeds: acting.seeds,
+                    patience: self.config.patience.map(Seconds::duration).or(acting.patience),
+                    ..acting.play(&self.config.agent, &starts, members, &stream)
                 };
                 let Acting { nodes, tasks, .. } = &mut *acting;
                 let played = play.sample(&mut **node(nodes, &self.config.agent)?, &**tasks, &mut spent).map_err(unplayed)?;

@@ -134,6 +134,7 @@ impl World {
             seeds: Seeds(11),
             round: 0,
             keep: self.keep,
+            patience: None,
             ledger: &mut self.ledger,
             metrics: &mut self.metrics,
             now: &self.now,

@@ -98,16 +98,9 @@ impl RolloutStrategy for BestOfN {
         let starts = acting.draw(self.groups.get())?;
         let stream = acting.stream("rollout");
         let play = Play {
-            agent: &self.agent,
-            starts: &starts,
-            members: self.group_size.get(),
             temperature: *self.temperature as f32,
             decode: self.decode,
-            keep: acting.keep,
-            patience: None,
-            stream: &stream,
-            update: acting.now.update,
-            seeds: acting.seeds,
+            ..acting.play(&self.agent, &starts, self.group_size.get(), &stream)
         };
         let n = self.candidates.get();
         let (mut gains, mut gaps) = (Vec::new(), Vec::new());

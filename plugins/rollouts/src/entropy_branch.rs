@@ -140,16 +140,9 @@ impl RolloutStrategy for EntropyBranch {
         let starts = acting.draw(self.groups.get())?;
         let stream = acting.stream("rollout");
         let play = Play {
-            agent: &self.agent,
-            starts: &starts,
-            members: self.initial.get(),
             temperature: *self.temperature as f32,
             decode: self.decode,
-            keep: acting.keep,
-            patience: None,
-            stream: &stream,
-            update: acting.now.update,
-            seeds: acting.seeds,
+            ..acting.play(&self.agent, &starts, self.initial.get(), &stream)
         };
         let Acting { nodes, tasks, ledger, metrics, .. } = acting;
         let policy = &mut **node(nodes, &self.agent)?;

@@ -71,18 +71,7 @@ impl RolloutStrategy for Expert {
     fn collect(&mut self, acting: &mut Acting<'_>) -> Result<Vec<GroupLog>, RolloutError> {
         let starts = acting.draw(self.groups.get())?;
         let stream = acting.stream("expert");
-        let play = Play {
-            agent: &self.agent,
-            starts: &starts,
-            members: self.group_size.get(),
-            temperature: 1.0,
-            decode: self.decode,
-            keep: acting.keep,
-            patience: None,
-            stream: &stream,
-            update: acting.now.update,
-            seeds: acting.seeds,
-        };
+        let play = Play { decode: self.decode, ..acting.play(&self.agent, &starts, self.group_size.get(), &stream) };
         let policy = acting.node(&self.agent)?;
         let (tokenizer, limit) = (policy.tokenizer(), policy.max_tokens());
         play.expert(&*tokenizer, limit, &*acting.tasks, acting.ledger)

@@ -77,16 +77,9 @@ impl RolloutStrategy for Independent {
         let starts = acting.draw(self.groups.get())?;
         let stream = acting.stream("rollout");
         let play = Play {
-            agent: &self.agent,
-            starts: &starts,
-            members: self.group_size.get(),
             temperature: *self.temperature as f32,
             decode: self.decode,
-            keep: acting.keep,
-            patience: None,
-            stream: &stream,
-            update: acting.now.update,
-            seeds: acting.seeds,
+            ..acting.play(&self.agent, &starts, self.group_size.get(), &stream)
         };
         let Acting { nodes, tasks, ledger, .. } = acting;
         play.sample(&mut **node(nodes, &self.agent)?, &**tasks, ledger)

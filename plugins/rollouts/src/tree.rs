@@ -278,16 +278,9 @@ impl RolloutStrategy for Tree {
         let starts = acting.draw(self.groups.get())?;
         let stream = acting.stream("rollout");
         let play = Play {
-            agent: &self.agent,
-            starts: &starts,
-            members: self.roots.get(),
             temperature: *self.temperature as f32,
             decode: self.decode,
-            keep: acting.keep,
-            patience: None,
-            stream: &stream,
-            update: acting.now.update,
-            seeds: acting.seeds,
+            ..acting.play(&self.agent, &starts, self.roots.get(), &stream)
         };
         let Acting { nodes: policies, tasks, ledger, metrics, .. } = acting;
         let policy = &mut **node(policies, &self.agent)?;

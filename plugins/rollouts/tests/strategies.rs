@@ -279,6 +279,7 @@ fn a_column_that_nobody_provides_is_refused() {
             seeds: toy::SEEDS,
             round: 0,
             keep: world.keep,
+            patience: None,
             ledger: &mut world.ledger,
             metrics: &mut world.metrics,
             now: &world.now,

@@ -89,6 +89,7 @@ impl<'a> World<'a> {
             seeds: SEEDS,
             round: 0,
             keep,
+            patience: None,
             ledger: &mut self.ledger,
             metrics: &mut self.metrics,
             now: &self.now,

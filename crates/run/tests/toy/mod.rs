@@ -16,7 +16,7 @@ use ascribe_core::experiment::{Knob, Phase, Plan};
 use ascribe_core::log::{Context, End, GroupLog, Stop, Validity};
 use ascribe_core::need::{Need, Provide};
 use ascribe_core::objective::{Columns, DiffColumn, Objective, Sums};
-use ascribe_core::play::{Decode, Play};
+use ascribe_core::play::Play;
 use ascribe_core::policy::{
     Action, Allowed, Continuation, HeadSpec, OptimStep, Part, Policy, PolicyConfig, PolicyError, ScoreRequest, Scored, Session,
     StepReport, draw_token,
@@ -36,6 +36,8 @@ use serde::{Deserialize, Serialize};
 pub struct Doors {
     #[serde(default)]
     broken: Option<u32>,
+    #[serde(default)]
+    hangs: Option<u32>,
     #[serde(default)]
     nan: bool,
     #[serde(default)]
@@ -60,7 +62,7 @@ plugin! {
                 vocabulary: words.iter().map(|w| (*w).to_string()).chain(edition).collect(),
                 provides: Vec::new(),
             };
-            Ok(Box::new(DoorTasks { about, broken: self.broken, nan: self.nan, edition: self.edition, solved: 0 }))
+            Ok(Box::new(DoorTasks { about, broken: self.broken, hangs: self.hangs, nan: self.nan, edition: self.edition, solved: 0 }))
         }
         fn provides(&self) -> Vec<Provide> {
             vec![Need::Expert]
@@ -70,6 +72,7 @@ plugin! {
 struct DoorTasks {
     about: Capabilities,
     broken: Option<u32>,
+    hangs: Option<u32>,
     nan: bool,
     edition: u32,
     /// A curriculum's memory: it must survive a resume, for it shifts which tasks are drawn.
@@ -102,7 +105,14 @@ impl TaskSet for DoorTasks {
         if self.broken == Some(task.index) {
             return Err(EnvironmentError("this door is bricked up".into()));
         }
-        Ok(Box::new(Door { task: task.index, turn: 0, right: 0, variant: seed % 2, nan: self.nan }))
+        Ok(Box::new(Door {
+            task: task.index,
+            turn: 0,
+            right: 0,
+            variant: seed % 2,
+            nan: self.nan,
+            hangs: self.hangs == Some(task.index),
+        }))
     }
     fn learn(&mut self, outcomes: &[Outcome]) {
         self.solved += outcomes.iter().map(|o| o.solved as u64).sum::<u64>();
@@ -121,6 +131,7 @@ struct Door {
     right: u32,
     variant: u64,
     nan: bool,
+    hangs: bool,
 }
 impl Door {
     fn wanted(&self) -> &'static str {
@@ -133,6 +144,9 @@ impl Environment for Door {
         Observation { key: text.clone().into_bytes(), text, context: Context::Extend }
     }
     fn step(&mut self, action: ActionText<'_>) -> Result<Step, EnvironmentError> {
+        if self.hangs && self.turn == 1 {
+            std::thread::sleep(std::time::Duration::from_secs(600));
+        }
         let right = action.text == self.wanted();
         let known = matches!(action.text, "left" | "right");
         self.right += u32::from(right);
@@ -427,18 +441,7 @@ impl RolloutStrategy for Playing {
         let n = self.tasks + usize::from(self.collected % 2);
         self.collected = self.collected.wrapping_add(1);
         let starts = acting.draw(n)?;
-        let play = Play {
-            agent: "actor",
-            starts: &starts,
-            members: self.members,
-            temperature: self.temperature,
-            decode: Decode::Free,
-            keep: acting.keep,
-            patience: None,
-            stream: "rollout",
-            update: acting.now.update,
-            seeds: acting.seeds,
-        };
+        let play = Play { temperature: self.temperature, ..acting.play("actor", &starts, self.members, "rollout") };
         let node = acting.nodes.get_mut("actor").expect("there is an actor");
         if self.expert {
             play.expert(&*node.tokenizer(), node.max_tokens(), acting.tasks, acting.ledger)

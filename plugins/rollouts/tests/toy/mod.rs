@@ -321,6 +321,7 @@ impl World {
                 seeds: SEEDS,
                 round: 0,
                 keep: self.keep,
+                patience: None,
                 ledger: &mut self.ledger,
                 metrics: &mut self.metrics,
                 now: &self.now,
