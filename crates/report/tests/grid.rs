@@ -187,6 +187,10 @@ fn a_page_holds_every_arm_and_says_what_went_wrong() {
     let arms = section(&page, "arms");
     assert_eq!(arms.matches("it also differs in update.learning_rate").count(), 1, "{arms}");
     assert!(arms.contains("<code>estimator.rloo"), "{arms}");
+    // A control differs from its arm in the transform, and in nothing else.
+    let control = &arms[arms.find("How rloo + shuffle differs from rloo").unwrap()..];
+    let control = &control[..control.find("</table>").unwrap()];
+    assert!(control.contains("transform.0.shuffle") && !control.contains("estimator."), "{control}");
     assert!(section(&page, "checklist").contains("of rloo"));
 }
 

@@ -59,13 +59,16 @@ impl GridReport<'_> {
             Some(value) => html! { code { (value) } },
             None => html! { "—" },
         };
-        let differs = self.plan.differs(arm, baseline);
+        // A control is told from its arm by what it destroys.
+        let of = arm.chosen_by.as_ref().and_then(|by| self.plan.arms.iter().find(|arm| arm.name == *by));
+        let from = of.unwrap_or(baseline);
+        let differs = self.plan.differs(arm, from);
         let rows: Vec<Vec<Markup>> =
             differs.into_iter().map(|(key, there, here)| vec![html! { code { (key) } }, side(there), side(here)]).collect();
         let confounds = self.plan.confounds(arm, baseline);
         html! {
             @if let Some(by) = &arm.chosen_by { p { "A control of " (by) ", with what that arm chose." } }
-            (figure::table(&format!("How {} differs from {}", arm.name, baseline.name), &["key", &baseline.name, &arm.name], &rows))
+            (figure::table(&format!("How {} differs from {}", arm.name, from.name), &["key", &from.name, &arm.name], &rows))
             @if !confounds.is_empty() {
                 p.warn { strong { "Mind" } ": it also differs in " (confounds.join(", ")) ". A difference in scores may be theirs." }
             }
