@@ -54,15 +54,17 @@ impl Place {
     fn grid(&self) -> PathBuf {
         self.folder.path().join("runs/study")
     }
-    /// Every file of runs and report that is a result, by its path.
+    /// Every file of runs and report that is a result, by its path; of the report's page what no clock says.
     fn results(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         let keep = ["metrics.jsonl", "evaluations.jsonl"];
         walk(&self.grid(), &mut |path| {
             let relative = path.strip_prefix(self.grid()).unwrap().to_path_buf();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if keep.contains(&name.as_str()) || relative.starts_with("report") || name == "cells.json" {
-                files.insert(relative, std::fs::read(path).unwrap());
+            let of_report = relative.starts_with("report") && !name.contains("seconds");
+            if keep.contains(&name.as_str()) || of_report || name == "cells.json" {
+                let bytes = std::fs::read(path).unwrap();
+                files.insert(relative, if name == "index.html" { without_clock(bytes) } else { bytes });
             }
         });
         files
@@ -87,6 +89,19 @@ fn walk(folder: &Path, on: &mut dyn FnMut(&Path)) {
     for path in paths {
         if path.is_dir() { walk(&path, on) } else { on(&path) }
     }
+}
+
+/// A report's page without the section and the dates that a clock gave it.
+fn without_clock(page: Vec<u8>) -> Vec<u8> {
+    let mut page = String::from_utf8(page).unwrap();
+    let clocks = [("<section id=\"clock\"", "</section>"), ("<time", "</time>")];
+    for (begins, ends) in clocks {
+        while let Some(from) = page.find(begins) {
+            let to = from + page[from..].find(ends).unwrap() + ends.len();
+            page.replace_range(from..to, "");
+        }
+    }
+    page.into_bytes()
 }
 
 fn said(out: &Output) -> String {
@@ -132,9 +147,41 @@ fn a_grid_is_planned_run_and_reported() {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
     let results = place.results();
-    for name in ["scores.csv", "summary.csv", "summary.md", "summary.tex", "comparisons.csv", "scores.npz"] {
+    let files = [
+        "index.html",
+        "scores.csv",
+        "summary.csv",
+        "summary.md",
+        "summary.tex",
+        "comparisons.csv",
+        "curves-tokens.csv",
+        "scores.npz",
+    ];
+    for name in files {
         assert!(results.contains_key(&Path::new("report").join(name)), "{name} in {:?}", results.keys());
     }
+    let page = std::fs::read_to_string(place.grid().join("report/index.html")).unwrap();
+    for part in [
+        "Which estimator repairs more?",
+        "grpo + random",
+        "Scores along all tokens",
+        "<section id=\"clock\"",
+        "no prediction was recorded",
+    ] {
+        assert!(page.contains(part), "{part:?} is not in the page");
+    }
+    assert!(text.contains("report: runs/study/report/index.html"), "{text}");
+    // Another budget first: the same tables, another page.
+    let tables = |mut files: BTreeMap<PathBuf, Vec<u8>>| files.remove(Path::new("report/index.html")).map(|page| (page, files));
+    let by_updates = place.ascribe(&["grid", "report", "runs/study", "--axis", "updates"]);
+    assert!(by_updates.status.success(), "{}", said(&by_updates));
+    let (other_page, other) = tables(place.results()).unwrap();
+    let (first_page, first) = tables(results.clone()).unwrap();
+    assert!(other == first && other_page != first_page);
+    assert!(
+        said(&place.ascribe(&["grid", "report", "runs/study", "--axis", "years"]))
+            .contains("[possible values: updates, env-steps")
+    );
     // What is done stays done.
     let again = place.ascribe(&["grid", "run", "study.toml"]);
     assert!(said(&again).contains("9 cells, 9 of them done"), "{}", said(&again));
@@ -210,6 +257,8 @@ fn a_cell_that_fails_is_recorded_and_the_others_go_on() {
     assert_eq!((ended("done"), ended("failed") - 1), (9, 3), "{status}");
     let scores = String::from_utf8(place.results()[Path::new("report/scores.csv")].clone()).unwrap();
     assert_eq!(scores.lines().filter(|line| line.starts_with("broken,")).count(), 3, "{scores}");
+    let page = String::from_utf8(place.results()[Path::new("report/index.html")].clone()).unwrap();
+    assert!(page.contains("3 of 12 cells failed"), "the page does not count failures");
     // It is tried again when asked, and only then.
     let again = said(&place.ascribe(&["grid", "resume", "runs/study"]));
     assert!(!again.contains("begins: "), "{again}");

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use ascribe_core::experiment::MOST_SAMPLES;
 use ascribe_core::registry::Kind;
-use clap::builder::PossibleValuesParser;
+use ascribe_study::Axis;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Credit assignment in agentic reinforcement learning: which turns earned the outcome.
@@ -227,8 +228,8 @@ pub(crate) enum GridCommand {
     Resume(GridResumeArgs),
     /// Say how far every cell is
     Status(FolderArgs),
-    /// Write the tables of what is done
-    Report(FolderArgs),
+    /// Write a page and tables of what is done
+    Report(GridReportArgs),
     /// Run one cell
     #[command(hide = true)]
     Cell(CellArgs),
@@ -267,7 +268,24 @@ pub(crate) struct Workers {
     pub retry: bool,
 }
 
-/// `grid status`, `grid report`
+/// `grid report`
+#[derive(Debug, Args)]
+pub(crate) struct GridReportArgs {
+    /// The grid's folder
+    #[arg(value_name = "GRID")]
+    pub folder: PathBuf,
+    /// The budget whose curve and table the page shows first
+    #[arg(long, value_name = "AXIS", default_value = Axis::AllTokens.key(), value_parser = axis())]
+    pub axis: Axis,
+}
+
+/// Axes of budgets by their names.
+fn axis() -> impl TypedValueParser<Value = Axis> {
+    let named = |key: String| Axis::ALL.into_iter().find(|axis| axis.key() == key).unwrap_or(Axis::AllTokens);
+    PossibleValuesParser::new(Axis::ALL.map(Axis::key)).map(named)
+}
+
+/// `grid status`
 #[derive(Debug, Args)]
 pub(crate) struct FolderArgs {
     /// The grid's folder

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use ascribe_config::Request;
-use ascribe_core::Seeds;
+use ascribe_report::grid::{GridReport, NamedSheet};
 use ascribe_run::RunError;
 use ascribe_run::{Ended, Options};
 use ascribe_study::grid::{
     ArmPlan, BUSY, Cell, Event, GridError, GridFolder, Outcome, Plan, Results, State, Work, chosen, load_cell, work,
 };
-use ascribe_study::{Bootstrap, Comparing, Metric, Power, Replication, Sheet, compare, summarise, write_npz};
+use ascribe_study::{Axis, Power, Replication};
 
-use crate::args::{CellArgs, FolderArgs, GridArgs, GridCommand, GridResumeArgs, GridRunArgs, Workers};
+use crate::args::{CellArgs, FolderArgs, GridArgs, GridCommand, GridReportArgs, GridResumeArgs, GridRunArgs, Workers};
 use crate::output::{colours, complain, say, table};
 use crate::run::{base_of, stop_signal};
 
@@ -113,7 +113,7 @@ fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers) -> Result<ExitCode
             Ok(ExitCode::SUCCESS)
         }
         Outcome::Finished { failed } => {
-            say(&write_report(plan, folder)?);
+            say(&write_report(plan, folder, Axis::AllTokens)?);
             if failed > 0 {
                 complain(&format!("{failed} cells failed; see `ascribe grid status {shown}`, and try them again with --retry"));
                 return Ok(ExitCode::from(crate::FAILED));
@@ -301,48 +301,29 @@ fn status(args: &FolderArgs) -> Result<String, GridError> {
     Ok(out)
 }
 
-fn report(args: &FolderArgs) -> Result<String, GridError> {
+fn report(args: &GridReportArgs) -> Result<String, GridError> {
     let folder = GridFolder::at(&args.folder);
     let (plan, _) = plan_in(&folder)?;
-    write_report(&plan, &folder)
+    write_report(&plan, &folder, args.axis)
 }
 
-/// Writes the tables of what is done, and says what is in them.
-fn write_report(plan: &Plan, folder: &GridFolder) -> Result<String, GridError> {
-    const DIGITS: usize = 3;
-    let cells = folder.cells()?;
-    let results = Results::read(plan, folder, &cells)?;
-    let seeds = Seeds(0);
-    let summaries = summarise(&results.table, &Metric::all(results.table.range().high()), &Bootstrap::of_tables(seeds));
-    let mut sheets = vec![("scores", Sheet::of_scores(&results.table)), ("summary", Sheet::of_summaries(&summaries))];
-    let baseline = &plan.baseline().name;
-    let mut compared = None;
-    if results.table.arms().len() > 1 && results.table.arm(baseline).is_ok() {
-        let comparisons = compare(&results.table, baseline, &Comparing::new(Bootstrap::of_curves(seeds)))?;
-        sheets.push(("comparisons", Sheet::of_comparisons(&comparisons)));
-        compared = Some(comparisons);
-    }
-    for (name, sheet) in &sheets {
-        folder.write(&Path::new("report").join(format!("{name}.csv")), sheet.to_csv().as_bytes())?;
-        folder.write(&Path::new("report").join(format!("{name}.md")), sheet.to_markdown(DIGITS).as_bytes())?;
-        folder.write(&Path::new("report").join(format!("{name}.tex")), sheet.to_latex(DIGITS).as_bytes())?;
-    }
-    let mut npz = std::io::Cursor::new(Vec::new());
-    write_npz(&results.table, &mut npz)?;
-    folder.write(Path::new("report/scores.npz"), npz.get_ref())?;
-
-    let (split, mode) = &results.measured;
+/// Writes the report of what is done, and says what is in it.
+fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String, GridError> {
+    let report = GridReport::read(plan, folder)?;
+    let page = report.write(folder, first)?;
+    let (split, mode) = &report.results.measured;
     let mut out = format!("{}: {} on `{split}`, {} actions", plan.name, plan.question, mode.as_str());
-    if results.missing > 0 {
-        out += &format!("\n{} cells are not done and in no number", results.missing);
+    if report.results.missing > 0 {
+        out += &format!("\n{} cells are not done and in no number", report.results.missing);
     }
-    let tables = sheets.iter().filter(|(name, _)| *name != "scores").map(|(_, sheet)| sheet.to_markdown(DIGITS));
+    let sheets = report.sheets();
+    let tables = sheets.iter().filter(|of| ["summary", "comparisons"].contains(&of.name.as_str())).map(NamedSheet::markdown);
     out += &format!("\n\n{}", tables.collect::<Vec<_>>().join("\n"));
-    for comparison in compared.iter().flatten() {
+    for comparison in &report.comparisons {
         out += &format!("\n{} against {}: {}", comparison.arm, comparison.baseline, comparison.verdict);
     }
-    out += &format!("\n\nspent, mean over runs\n{}", spent_text(&results));
-    out += &format!("\n\ntables: {}", folder.path().join("report").display());
+    out += &format!("\n\nspent, mean over runs\n{}", spent_text(&report.results));
+    out += &format!("\n\nreport: {} (tables beside it)", page.display());
     Ok(out)
 }
 

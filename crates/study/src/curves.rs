@@ -41,6 +41,17 @@ impl Axis {
             Axis::Seconds => "seconds",
         }
     }
+
+    /// What options and files call it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Axis::Updates => "updates",
+            Axis::EnvSteps => "env-steps",
+            Axis::ActorTokens => "actor-tokens",
+            Axis::AllTokens => "tokens",
+            Axis::Seconds => "seconds",
+        }
+    }
 }
 
 /// A run measured once.
@@ -120,6 +131,30 @@ impl Curves {
         self.arms.iter().map(|arm| arm.name.as_str())
     }
 
+    /// The same scores along another axis.
+    ///
+    /// * `positions`: of an arm's seed and its points, the position of each, `[points]`, 0 or more; or why there are none, and the
+    ///   run is one that failed on this axis.
+    ///
+    /// # Errors
+    /// As for [`Curves::new`].
+    pub fn along<F>(&self, axis: Axis, mut positions: F) -> Result<Curves, StudyError>
+    where
+        F: FnMut(&str, u64, &[Point]) -> Result<Vec<f64>, String>,
+    {
+        let mut of_run = |arm: &str, run: &Run<Vec<Point>>| {
+            let moved = |points: &Vec<Point>| {
+                let at = positions(arm, run.seed, points)?;
+                Ok(points.iter().zip(at).map(|(point, at)| Point { spent: vec![at], scores: point.scores.clone() }).collect())
+            };
+            Run { seed: run.seed, result: run.result.as_ref().map_err(String::clone).and_then(moved) }
+        };
+        let of_arm =
+            |arm: &ArmCurves| Arm { name: arm.name.clone(), runs: arm.runs.iter().map(|run| of_run(&arm.name, run)).collect() };
+        let arms = self.arms.iter().map(of_arm).collect();
+        Curves::new(self.tasks.clone(), vec![axis], self.range, self.training, arms)
+    }
+
     /// First and last position on the axis at which every run of every arm can be read; `None` if there is none, or no run
     /// finished.
     ///
@@ -173,6 +208,9 @@ impl Curves {
 pub enum Positions {
     /// Wherever a run of the arm was measured.
     Measured,
+    /// Wherever a run of the arm was measured, where that is at no more than so many positions; else at so many of them, the first
+    /// and the last among them.
+    MeasuredAtMost(usize),
     /// At so many positions, evenly from the first to the last that all runs of the arm reach.
     Even(usize),
     /// At these, as far as all runs of the arm reach them.
@@ -252,7 +290,9 @@ fn span<'a>(runs: impl Iterator<Item = &'a [Point]>, axis: usize) -> Option<(f64
 fn common_positions(runs: &[&[Point]], axis: usize, positions: &Positions) -> Vec<f64> {
     let Some((from, to)) = span(runs.iter().copied(), axis) else { return Vec::new() };
     let mut out = match positions {
-        Positions::Measured => runs.iter().flat_map(|points| points.iter().map(|point| point.spent[axis])).collect(),
+        Positions::Measured | Positions::MeasuredAtMost(_) => {
+            runs.iter().flat_map(|points| points.iter().map(|point| point.spent[axis])).collect()
+        }
         Positions::Given(given) => given.clone(),
         Positions::Even(0) => Vec::new(),
         Positions::Even(1) => vec![to],
@@ -265,7 +305,20 @@ fn common_positions(runs: &[&[Point]], axis: usize, positions: &Positions) -> Ve
     out.retain(|position| (from..=to).contains(position));
     out.sort_unstable_by(f64::total_cmp);
     out.dedup();
-    out
+    match positions {
+        Positions::MeasuredAtMost(most) if out.len() > *most => thinned(&out, *most),
+        _ => out,
+    }
+}
+
+/// So many of the positions, as evenly as they go; fewer than there are.
+fn thinned(positions: &[f64], n: usize) -> Vec<f64> {
+    let last = positions.len() - 1;
+    match n {
+        0 => Vec::new(),
+        1 => vec![positions[last]],
+        n => (0..n).map(|i| positions[i * last / (n - 1)]).collect(),
+    }
 }
 
 fn check_points(points: &[Point], tasks: &[String], axes: &[Axis], range: Range, arm: &str, seed: u64) -> Result<(), StudyError> {
@@ -335,6 +388,31 @@ mod tests {
         assert_eq!(means(&curves, Axis::ActorTokens, Positions::Measured), want);
         assert_eq!(means(&curves, Axis::ActorTokens, Positions::Even(3)), [(50.0, 0.15), (125.0, 0.35), (200.0, 0.45)]);
         assert_eq!(means(&curves, Axis::ActorTokens, Positions::Even(1)), [(200.0, 0.45)]);
+    }
+
+    #[test]
+    fn many_positions_are_thinned_and_keep_their_ends() {
+        let points: Vec<(f64, f64, f64)> = (0..100).map(|i| (f64::from(i), f64::from(i * i), 0.5)).collect();
+        let curves = curves(vec![("a", vec![run(1, &points)])]).unwrap();
+        let at = |positions| means(&curves, Axis::ActorTokens, positions).into_iter().map(|(at, _)| at).collect::<Vec<f64>>();
+        assert_eq!(at(Positions::MeasuredAtMost(100)), at(Positions::Measured));
+        assert_eq!(at(Positions::MeasuredAtMost(4)), [0.0, 33.0 * 33.0, 66.0 * 66.0, 99.0 * 99.0]);
+        assert_eq!(at(Positions::MeasuredAtMost(1)), [99.0 * 99.0]);
+        assert!(at(Positions::MeasuredAtMost(0)).is_empty());
+    }
+
+    #[test]
+    fn scores_are_laid_along_another_axis() {
+        let curves = curves(vec![("a", two_runs())]).unwrap();
+        let clock = |_: &str, seed: u64, points: &[Point]| match seed {
+            1 => Ok(points.iter().map(|point| point.spent[0] * 2.0).collect()),
+            _ => Err("no clock".to_string()),
+        };
+        let along = curves.along(Axis::Seconds, clock).unwrap();
+        assert_eq!(means(&along, Axis::Seconds, Positions::Measured), [(0.0, 0.1), (20.0, 0.3), (40.0, 0.5)]);
+        assert_eq!(along.at(Axis::Seconds, 20.0).unwrap().arms()[0].failures[0].reason, "no clock");
+        let backwards = curves.along(Axis::Seconds, |_, _, points| Ok(points.iter().map(|p| -p.spent[0]).collect()));
+        assert!(backwards.is_err());
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ascribe_config::Request;
 use ascribe_run::{Event, Options, Progress, run};
-use ascribe_study::grid::{Cell, GridError, GridFolder, Plan, Results, State, chosen, load_cell};
+use ascribe_study::Axis;
+use ascribe_study::grid::{Cell, Clock, GridError, GridFolder, Plan, Results, State, chosen, load_cell};
 
 // A crate that is linked but never named is dropped by the linker.
 use {
@@ -216,6 +217,71 @@ fn results_are_read_from_the_runs_of_cells() {
         let row = arm.seeds.iter().position(|seed| *seed == cell.seed).unwrap();
         let scores = arm.scores.as_ref().unwrap().runs().nth(row).unwrap().to_vec();
         assert!((scores.iter().sum::<f64>() / scores.len() as f64 - mean(cell)).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn clocks_are_read_apart_from_results() {
+    let place = Place::new();
+    let plan = place.plan(ARMS).unwrap();
+    let folder = GridFolder::at(&plan.folder);
+    let cells = plan.reported(&BTreeMap::new()).unwrap();
+    let file = place.file(ARMS);
+    cells.iter().for_each(|cell| play(&file, &folder, cell));
+    let results = Results::read(&plan, &folder, &cells).unwrap();
+    let clock = Clock::read(&plan, &folder, &cells, &results).unwrap();
+    assert!(clock.arms.iter().all(|(_, arm)| arm.runs == 2 && arm.seconds > 0.0 && arm.tuning_seconds == 0.0));
+    assert_eq!(clock.machines.iter().map(|machine| machine.starts).sum::<usize>(), 8);
+    assert!(clock.machines.iter().all(|machine| machine.first <= machine.last && machine.last.ends_with('Z')));
+    assert!(clock.gaps.is_empty(), "{:?}", clock.gaps);
+    // By hand: a clock in which every update took its number of seconds, so that the last of three ends at 6.
+    for cell in &cells {
+        let path = folder.run(cell).join("timing.jsonl");
+        let mut lines = ascribe_run::folder::timing(&folder.run(cell)).unwrap();
+        lines.iter_mut().for_each(|line| line.seconds = f64::from(line.update));
+        let text: Vec<String> = lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
+        std::fs::write(path, text.concat()).unwrap();
+    }
+    let clock = Clock::read(&plan, &folder, &cells, &results).unwrap();
+    let (_, updates) = results.curves.shared_span(Axis::Updates).unwrap().unwrap();
+    let (_, to) = clock.curves.shared_span(Axis::Seconds).unwrap().unwrap();
+    assert_eq!((updates, to), (3.0, 6.0));
+    assert_eq!(clock.curves.at(Axis::Seconds, 5.9).unwrap(), results.curves.at(Axis::Updates, 2.0).unwrap());
+    // A clock with a gap is said to have one, and results do not ask it.
+    std::fs::write(folder.run(&cells[0]).join("timing.jsonl"), "").unwrap();
+    let again = Results::read(&plan, &folder, &cells).unwrap();
+    assert_eq!(again.table, results.table);
+    let clock = Clock::read(&plan, &folder, &cells, &again).unwrap();
+    let table = clock.curves.at(Axis::Seconds, 6.0).unwrap();
+    let failures = &table.arm(&cells[0].arm).unwrap().failures;
+    assert_eq!((failures.len(), failures[0].seed), (1, cells[0].seed));
+    assert!(failures[0].reason.contains("its clock ends before update"), "{}", failures[0].reason);
+    assert_eq!(clock.gaps.iter().map(|(arm, seed, _)| (arm, *seed)).collect::<Vec<_>>(), [(&cells[0].arm, cells[0].seed)]);
+}
+
+#[test]
+fn a_run_whose_score_is_no_number_has_failed() {
+    let place = Place::new();
+    let grid = ARMS.replace("seeds = 2", "seeds = 2\nscore.of = \"return\"");
+    let plan = place.plan(&grid).unwrap();
+    let folder = GridFolder::at(&plan.folder);
+    let cells = plan.reported(&BTreeMap::new()).unwrap();
+    let file = place.file(&grid);
+    cells.iter().for_each(|cell| play(&file, &folder, cell));
+    let evaluations = folder.run(&cells[0]).join("evaluations.jsonl");
+    let text = std::fs::read_to_string(&evaluations).unwrap();
+    // Finite numbers whose mean is beyond what can be written, and a number that is none.
+    for broken in ["1.7e308", "null"] {
+        let mut parts = text.split("\"return\":");
+        let mut lines = parts.next().unwrap().to_string();
+        for part in parts {
+            lines += &format!("\"return\":{broken}{}", &part[part.find([',', '}']).unwrap()..]);
+        }
+        std::fs::write(&evaluations, lines).unwrap();
+        let results = Results::read(&plan, &folder, &cells).unwrap();
+        let arm = results.table.arm(&cells[0].arm).unwrap();
+        assert_eq!((arm.failures.len(), arm.failures[0].seed, arm.seeds.len()), (1, cells[0].seed, 1), "{broken}");
+        assert_eq!(results.spent[0].1.runs, 1);
     }
 }
 

@@ -31,7 +31,7 @@ impl Sheet {
         for row in &self.rows {
             let shown = |cell: &Cell| match cell {
                 Cell::Text(text) => markdown_text(text),
-                other => read(other, digits, "—"),
+                other => other.read(digits, "—"),
             };
             out.push_str(&line(row.iter().map(shown).collect()));
         }
@@ -56,7 +56,7 @@ impl Sheet {
                 Cell::Text(text) => latex_text(text),
                 Cell::Missing => "--".to_string(),
                 // In mathematics a minus is a minus.
-                number => format!("${}$", read(number, digits, "").replace(" [", r"\ [")),
+                number => format!("${}$", number.read(digits, "").replace(" [", r"\ [")),
             };
             out.push_str(&line(row.iter().map(shown).collect()));
         }
@@ -66,18 +66,23 @@ impl Sheet {
     }
 }
 
-/// A cell as people read it: `0.43 [0.30, 0.57]`.
-fn read(cell: &Cell, digits: usize, missing: &str) -> String {
-    let number = |x: f64| rounded(x, digits);
-    match cell {
-        Cell::Text(text) => text.clone(),
-        Cell::Count(n) => n.to_string(),
-        Cell::Number(x) => number(*x),
-        Cell::Estimate(Estimate { point, interval: None }) => number(*point),
-        Cell::Estimate(Estimate { point, interval: Some(Interval { low, high }) }) => {
-            format!("{} [{}, {}]", number(*point), number(*low), number(*high))
+impl Cell {
+    /// The cell as people read it: `0.43 [0.30, 0.57]`.
+    ///
+    /// * `digits`: after the decimal point.
+    /// * `missing`: what stands where there is nothing.
+    pub fn read(&self, digits: usize, missing: &str) -> String {
+        let number = |x: f64| rounded(x, digits);
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Count(n) => n.to_string(),
+            Cell::Number(x) => number(*x),
+            Cell::Estimate(Estimate { point, interval: None }) => number(*point),
+            Cell::Estimate(Estimate { point, interval: Some(Interval { low, high }) }) => {
+                format!("{} [{}, {}]", number(*point), number(*low), number(*high))
+            }
+            Cell::Missing => missing.to_string(),
         }
-        Cell::Missing => missing.to_string(),
     }
 }
 

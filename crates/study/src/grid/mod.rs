@@ -4,6 +4,7 @@
 //! * [`work`] runs the cells that are missing, each in a process of its own. Any number of processes may work on one grid: a run's
 //!   folder is locked by whoever runs it, and the lock falls with its process.
 //! * [`Results::read`] gathers what the finished cells measured.
+//! * [`Clock::read`] gathers what is not the same twice: seconds, machines, dates.
 //!
 //! A grid's folder is `<run.dir>/<name>`:
 //!
@@ -19,6 +20,7 @@
 //! A cell is named by a hash of its resolved configuration. Where a configuration changes, its cells are new ones and the old runs
 //! stay beside them; where it does not, what is done stays done.
 
+mod clock;
 mod folder;
 mod plan;
 mod results;
@@ -33,6 +35,7 @@ use ascribe_run::disk::DiskError;
 
 use crate::StudyError;
 
+pub use clock::{ArmClock, Clock, Machine};
 pub use folder::{Failure, GridFolder, Manifest, Prediction, State};
 pub use plan::{ArmPlan, Cell, Plan, load_cell};
 pub use results::{Chosen, Results, Spent, chosen};

@@ -40,6 +40,8 @@ pub struct Spent {
     pub updates: f64,
     /// Mean over a run's updates of the norm of the actor's gradient, mean over runs.
     pub gradient_norm: Option<f64>,
+    /// What evaluations cost, in tokens.
+    pub eval_tokens: f64,
     /// What tuning spent, all its runs together, in tokens.
     pub tuning_tokens: u64,
     /// Updates of reported runs in which an alarm was raised, by alarm.
@@ -98,7 +100,13 @@ fn measured(run: &Path, score: &Score) -> Result<Measured, String> {
     }
     // An evaluation that was cut, or measured other tasks, is no point of the curve.
     let whole = points.into_iter().filter(|(_, of)| of.keys().copied().eq(tasks.iter().copied()));
-    let points = whole.map(|(update, of)| (update, of.into_values().map(|(_, score)| score).collect())).collect();
+    let points: Vec<(u32, Vec<f64>)> =
+        whole.map(|(update, of)| (update, of.into_values().map(|(_, score)| score).collect())).collect();
+    for (update, scores) in &points {
+        if let Some((name, score)) = names.iter().zip(scores).find(|(_, score)| !score.is_finite()) {
+            return Err(format!("its score on task `{name}` after update {update} is {score}"));
+        }
+    }
     Ok(Measured { tasks: names, split, mode, points })
 }
 
@@ -150,6 +158,7 @@ impl Results {
                 let lines = if result.is_ok() { folder::metrics(&run)? } else { Vec::new() };
                 if result.is_ok() {
                     ledger.add(&lines);
+                    ledger.eval_tokens += folder::result(&run)?.map_or(0.0, |result| result.eval_tokens as f64);
                 }
                 let point =
                     |(update, scores): &(u32, Vec<f64>)| Point { spent: spent_until(&lines, *update), scores: scores.clone() };
@@ -204,6 +213,7 @@ impl Spent {
     fn mean(mut self) -> Self {
         let n = self.runs.max(1) as f64;
         self.updates /= n;
+        self.eval_tokens /= n;
         self.mean.values_mut().for_each(|x| *x /= n);
         self.gradient_norm = self.gradient_norm.map(|x| x / n);
         self
