@@ -154,6 +154,7 @@ fn a_grid_is_planned_run_and_reported() {
         "summary.md",
         "summary.tex",
         "comparisons.csv",
+        "controls.csv",
         "curves-tokens.csv",
         "scores.npz",
     ];

@@ -317,9 +317,9 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String,
         out += &format!("\n{} cells are not done and in no number", report.results.missing);
     }
     let sheets = report.sheets();
-    let tables = sheets.iter().filter(|of| ["summary", "comparisons"].contains(&of.name.as_str())).map(NamedSheet::markdown);
+    let tables = sheets.iter().filter(|of| ["summary", "comparisons", "controls"].contains(&of.name.as_str())).map(NamedSheet::markdown);
     out += &format!("\n\n{}", tables.collect::<Vec<_>>().join("\n"));
-    for comparison in &report.comparisons {
+    for comparison in report.comparisons.iter().chain(&report.controls) {
         out += &format!("\n{} against {}: {}", comparison.arm, comparison.baseline, comparison.verdict);
     }
     out += &format!("\n\nspent, mean over runs\n{}", spent_text(&report.results));

@@ -348,6 +348,19 @@ fn costs_that_are_not_matched_are_called_so() {
 }
 
 #[test]
+fn an_arm_is_held_against_its_own_controls() {
+    let place = Place::done(ARMS);
+    let report = place.report();
+    let pairs: Vec<(&str, &str)> = report.controls.iter().map(|c| (c.arm.as_str(), c.baseline.as_str())).collect();
+    assert_eq!(pairs, [("rloo", "rloo + shuffle")]);
+    let page = place.page();
+    assert!(section(&page, "verdicts").contains("rloo against rloo + shuffle"));
+    assert!(report.sheets().iter().any(|of| of.name == "controls" && of.sheet.rows.len() == 1));
+    let without = Place::done("[grid]\nseeds = 1");
+    assert!(without.report().controls.is_empty() && !section(&without.page(), "verdicts").contains("own controls"));
+}
+
+#[test]
 fn what_was_tuned_is_listed_with_its_cost() {
     let grid = r#"
         [grid]

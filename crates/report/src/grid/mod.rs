@@ -5,7 +5,7 @@
 //! | what | where |
 //! |---|---|
 //! | the page | `index.html` |
-//! | scores, aggregates, comparisons, costs, tables at equal budget | `scores`, `summary`, `comparisons`, `ledger`, `equal-budget`: `.csv`, `.md`, `.tex` |
+//! | scores, aggregates, comparisons, costs, tables at equal budget | `scores`, `summary`, `comparisons`, `controls`, `ledger`, `equal-budget`: `.csv`, `.md`, `.tex` |
 //! | curves along each budget, performance profiles | `curves-<axis>.csv`, `profiles.csv` |
 //! | what rliable reads | `scores.npz` |
 //! | what a clock says | `curves-seconds.csv`, `equal-budget-seconds.csv` |
@@ -27,10 +27,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ascribe_core::Seeds;
-use ascribe_study::grid::{Cell, Chosen, Clock, GridError, GridFolder, Plan, Results, State, chosen};
+use ascribe_study::grid::{ArmPlan, Cell, Chosen, Clock, GridError, GridFolder, Plan, Results, State, chosen};
 use ascribe_study::{
     Axis, Bootstrap, Comparing, Comparison, Curves, EfficiencyCurve, Metric, Positions, Profile, StudyError, Summary, Table,
-    compare, profile, sample_efficiency, summarise, write_npz,
+    compare, compare_pairs, profile, sample_efficiency, summarise, write_npz,
 };
 
 pub use prediction::{Predicted, PredictionFile};
@@ -62,6 +62,8 @@ pub struct GridReport<'a> {
     pub summaries: Vec<Summary>,
     /// Each other arm against the baseline; none where there is nothing to compare.
     pub comparisons: Vec<Comparison>,
+    /// Each arm that has controls against each of them: what it claims beyond them.
+    pub controls: Vec<Comparison>,
     /// Curves along each axis that knows no clock.
     pub curves: Vec<(Axis, Vec<EfficiencyCurve>)>,
     /// All arms at equal budget, along the same axes.
@@ -119,6 +121,7 @@ impl<'a> GridReport<'a> {
             unplanned,
             summaries: summarise(&results.table, &metrics(&results.table), &Bootstrap::of_tables(SEEDS)),
             comparisons: compared(&results.table, baseline)?,
+            controls: against_controls(plan, &results.table)?,
             curves,
             equal_budget,
             profiles: profile(&results.table, &thresholds(&results.table), &bootstrap),
@@ -177,6 +180,16 @@ fn compared(table: &Table, baseline: &str) -> Result<Vec<Comparison>, StudyError
         return Ok(Vec::new());
     }
     compare(table, baseline, &Comparing::new(Bootstrap::of_curves(SEEDS)))
+}
+
+/// Each arm against its controls, where both have runs.
+fn against_controls(plan: &Plan, table: &Table) -> Result<Vec<Comparison>, StudyError> {
+    let has_runs = |name: &str| table.arm(name).is_ok();
+    let pair = |control: &'_ ArmPlan| Some((control.chosen_by.clone()?, control.name.clone()));
+    let pairs: Vec<(String, String)> =
+        plan.arms.iter().filter_map(pair).filter(|(arm, control)| has_runs(arm) && has_runs(control)).collect();
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(arm, control)| (arm.as_str(), control.as_str())).collect();
+    compare_pairs(table, &pairs, &Comparing::new(Bootstrap::of_curves(SEEDS)))
 }
 
 fn curves_along(curves: &Curves, axis: Axis) -> Result<Vec<EfficiencyCurve>, StudyError> {

@@ -20,7 +20,19 @@ impl GridReport<'_> {
                     "difference is at least the smallest that so many seeds find reliably, and the p-value holds after Holm's correction for "
                     (self.comparisons.len()) " comparison" @if self.comparisons.len() != 1 { "s" } ". Undecided is not equal."
                 }
-                ul.verdicts { @for comparison in &self.comparisons { li { (verdict(comparison)) } } }
+                ul.verdicts { @for comparison in &self.comparisons { li { (verdict(comparison, &comparison.arm)) } } }
+            }
+            @if !self.controls.is_empty() {
+                h3 { "Against its own controls" }
+                p {
+                    "A control keeps an arm's numbers and destroys what it claims with them. An arm that is not better than its control has not shown "
+                    "that its gain comes from there. One family of " (self.controls.len()) " comparison" @if self.controls.len() != 1 { "s" } "."
+                }
+                ul.verdicts {
+                    @for comparison in &self.controls {
+                        li { (verdict(comparison, &format!("{} against {}", comparison.arm, comparison.baseline))) }
+                    }
+                }
             }
             @for arm in absent {
                 p { strong { (arm.name) } ": no run is done, nothing can be said." }
@@ -85,6 +97,12 @@ impl GridReport<'_> {
                 (figure::sheet(
                     &figure::without(&Sheet::of_comparisons(&self.comparisons), |_, name| ["baseline", "verdict"].contains(&name)),
                     "Differences from the baseline, paired by seed; verdicts stand above",
+                ))
+            }
+            @if !self.controls.is_empty() {
+                (figure::sheet(
+                    &figure::without(&Sheet::of_comparisons(&self.controls), |_, name| name == "verdict"),
+                    "Differences of arms from their own controls, paired by seed; verdicts stand above",
                 ))
             }
         }
@@ -218,8 +236,8 @@ impl GridReport<'_> {
     }
 }
 
-/// A comparison in words.
-fn verdict(c: &Comparison) -> Markup {
+/// A comparison in words, about `whom`.
+fn verdict(c: &Comparison, whom: &str) -> Markup {
     let word = match c.verdict {
         Verdict::Better => html! { span.verdict.good { "better" } },
         Verdict::Worse => html! { span.verdict.bad { "worse" } },
@@ -230,7 +248,7 @@ fn verdict(c: &Comparison) -> Markup {
         Verdict::Better | Verdict::Worse => None,
     };
     html! {
-        strong { (c.arm) } ": " (word)
+        strong { (whom) } ": " (word)
         @if let Some(reason) = reason { ", " (reason) }
         "."
         @if let Some(Estimate { point, interval }) = c.difference.filter(|difference| score(difference.point) != score(0.0)) {

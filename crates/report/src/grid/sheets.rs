@@ -63,6 +63,9 @@ impl GridReport<'_> {
         if !self.comparisons.is_empty() {
             all.push(NamedSheet::new("comparisons", Sheet::of_comparisons(&self.comparisons), Forms::All));
         }
+        if !self.controls.is_empty() {
+            all.push(NamedSheet::new("controls", Sheet::of_comparisons(&self.controls), Forms::All));
+        }
         all.push(NamedSheet::new("ledger", ledger(&self.results.spent), Forms::All));
         all.push(NamedSheet::new("equal-budget", equal_budgets(&self.equal_budget), Forms::All));
         all.push(NamedSheet::new("equal-budget-seconds", equal_budgets(std::slice::from_ref(&self.equal_seconds)), Forms::All));

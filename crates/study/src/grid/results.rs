@@ -226,7 +226,7 @@ pub struct Chosen {
     /// Each setting with its mean score over the tuning seeds that finished, in the order in which they were tried; `None` where
     /// none finished.
     pub tried: Vec<(Vec<String>, Option<f64>)>,
-    /// Place of the best; the first of equals.
+    /// Place of the best; the first of equals, and the first of all where none finished.
     pub best: usize,
 }
 
@@ -243,7 +243,7 @@ type Tried = (Vec<String>, Vec<f64>);
 /// What every arm chooses, once all its tuning runs are done or have failed; `None` before.
 ///
 /// # Errors
-/// If records are damaged, or an arm has no tuning run that finished.
+/// If records are damaged.
 pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Option<BTreeMap<String, Chosen>>, GridError> {
     let mut by_arm: BTreeMap<String, Vec<Tried>> = BTreeMap::new();
     for cell in tuning {
@@ -268,10 +268,8 @@ pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Optio
         let mean = |scores: &Vec<f64>| (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64);
         let tried: Vec<(Vec<String>, Option<f64>)> = tried.into_iter().map(|(tries, scores)| (tries, mean(&scores))).collect();
         let best = (0..tried.len()).filter(|i| tried[*i].1.is_some()).reduce(|a, b| if tried[b].1 > tried[a].1 { b } else { a });
-        let Some(best) = best else {
-            return Err(GridError::Changed(format!("arm `{arm}` cannot choose: every one of its tuning runs failed")));
-        };
-        all.insert(arm, Chosen { tried, best });
+        // What failed with every setting is run with the first, and recorded: the other arms go on.
+        all.insert(arm, Chosen { tried, best: best.unwrap_or(0) });
     }
     Ok(Some(all))
 }

@@ -87,7 +87,7 @@ pub enum Outcome {
 /// Runs what is missing of a grid: tuning runs first, then the runs that are reported.
 ///
 /// # Errors
-/// If the folder cannot be read or written, a process cannot be started, or an arm cannot choose.
+/// If the folder cannot be read or written, or a process cannot be started.
 pub fn work(plan: &Plan, folder: &GridFolder, how: &Work, on: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, GridError> {
     let tuning = plan.tuning()?;
     if !tuning.is_empty() {
