@@ -1,115 +1,12 @@
 //! Grids in runs of the real binary: processes that are killed, that share a folder, and cells that fail.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod grids;
 
-/// Two arms of tabular runs; `updates` says how long they take.
-fn experiment(updates: u32, more: &str) -> String {
-    format!(
-        r#"
-        question = "Which estimator repairs more?"
-        environment.repair-mdp = {{ horizon = 8, step_cost = 0.05 }}
-        objective = "reinforce"
-        estimator = "grpo"
-        updates = {updates}
-        policy.actor.tabular = {{}}
-        rollout.independent = {{ groups = 16, group_size = 8, decode = "admissible" }}
-        update.learning_rate = 0.05
-        evaluate = {{ splits = ["train"], samples = 20, every = 50 }}
-        checkpoint.every = 10
-        [grid]
-        seeds = 3
-        baseline = "grpo"
-        controls.random = ["grpo"]
-        [grid.arm.grpo]
-        [grid.arm.rloo]
-        estimator = "rloo"
-        {more}
-        "#
-    )
-}
+use std::path::Path;
+use std::process::Child;
 
-struct Place {
-    folder: tempfile::TempDir,
-}
-
-impl Place {
-    fn new(text: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("study.toml"), text).unwrap();
-        Self { folder }
-    }
-    fn command(&self, words: &[&str]) -> Command {
-        let exe = std::env::current_exe().expect("a running test has a path");
-        let mut command = Command::new(exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe"));
-        command.args(words).current_dir(self.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-        command
-    }
-    fn ascribe(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
-    }
-    fn grid(&self) -> PathBuf {
-        self.folder.path().join("runs/study")
-    }
-    /// Every file of runs and report that is a result, by its path.
-    fn results(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-        let mut files = BTreeMap::new();
-        let keep = ["metrics.jsonl", "evaluations.jsonl"];
-        walk(&self.grid(), &mut |path| {
-            let relative = path.strip_prefix(self.grid()).unwrap().to_path_buf();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if keep.contains(&name.as_str()) || relative.starts_with("report") || name == "cells.json" {
-                files.insert(relative, std::fs::read(path).unwrap());
-            }
-        });
-        files
-    }
-    /// How often each cell was begun or taken up again.
-    fn starts(&self) -> Vec<usize> {
-        let mut all = Vec::new();
-        walk(&self.grid(), &mut |path| {
-            if path.ends_with("provenance.json") {
-                let provenance: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-                all.push(provenance["starts"].as_array().unwrap().len());
-            }
-        });
-        all
-    }
-}
-
-fn walk(folder: &Path, on: &mut dyn FnMut(&Path)) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    for path in paths {
-        if path.is_dir() { walk(&path, on) } else { on(&path) }
-    }
-}
-
-fn said(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !holds() {
-        assert!(since.elapsed() < Duration::from_secs(120), "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Whether a run of the grid is in the middle: it has some updates, and is not over.
-fn in_the_middle(place: &Place) -> bool {
-    let mut any = false;
-    walk(&place.grid().join("cells"), &mut |path| {
-        let begun = path.ends_with("metrics.jsonl") && std::fs::metadata(path).is_ok_and(|of| of.len() > 0);
-        any |= begun && !path.with_file_name("result.json").exists();
-    });
-    any
-}
+use grids::{Place, experiment, in_the_middle, said, wait_until};
 
 #[test]
 fn a_grid_is_planned_run_and_reported() {

@@ -3,6 +3,7 @@
 //! * [`Plan::read`] reads `[grid]`, builds every arm and checks it; nothing is run.
 //! * [`work`] runs the cells that are missing, each in a process of its own. Any number of processes may work on one grid: a run's
 //!   folder is locked by whoever runs it, and the lock falls with its process.
+//! * [`submit`] has Slurm run them, each as a task of a job array.
 //! * [`Results::read`] gathers what the finished cells measured.
 //!
 //! A grid's folder is `<run.dir>/<name>`:
@@ -15,6 +16,7 @@
 //! | what the processes of runs said | `logs/<cell>.txt` |
 //! | why cells failed | `failures/<cell>.json` |
 //! | tables | `report/` |
+//! | scripts of jobs, what Slurm said, and `jobs.json`, the jobs that were submitted | `slurm/` |
 //!
 //! A cell is named by a hash of its resolved configuration. Where a configuration changes, its cells are new ones and the old runs
 //! stay beside them; where it does not, what is done stays done.
@@ -22,6 +24,7 @@
 mod folder;
 mod plan;
 mod results;
+mod slurm;
 mod spec;
 mod work;
 
@@ -36,6 +39,7 @@ use crate::StudyError;
 pub use folder::{Failure, GridFolder, Manifest, Prediction, State};
 pub use plan::{ArmPlan, Cell, Plan, load_cell};
 pub use results::{Chosen, Results, Spent, chosen};
+pub use slurm::{Job, JobKind, Slurm, Submitted, check_option, queued, requeue, submit};
 pub use spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Score, ScoreOf, SeedsOf, Spec};
 pub use work::{BUSY, Event, Outcome, Work, work};
 
@@ -64,6 +68,9 @@ pub enum GridError {
         /// What is missing or damaged.
         reason: String,
     },
+    /// Slurm, or one of its commands, does not do what it is asked.
+    #[error("{0}")]
+    Slurm(String),
     /// A file cannot be written.
     #[error("{0}")]
     Disk(#[from] DiskError),
