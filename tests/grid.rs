@@ -51,7 +51,7 @@ fn killed_anywhere_and_resumed_it_comes_to_the_same_bytes() {
     assert!(whole.ascribe(&["grid", "run", "study.toml", "--jobs", "1"]).status.success());
     let killed = Place::new(&text);
     let mut first: Child = killed.command(&["grid", "run", "study.toml", "--jobs", "2"]).spawn().unwrap();
-    wait_until("a run in the middle", || in_the_middle(&killed));
+    wait_until("a run in the middle", || in_the_middle(&killed) > 0);
     first.kill().unwrap();
     first.wait().unwrap();
     // Its runs lose their parent, save and end; or hold their folders for a while, which a resumed grid waits for.
@@ -80,7 +80,7 @@ fn two_processes_on_one_grid_run_no_cell_twice() {
 fn a_cell_whose_process_is_killed_is_taken_over() {
     let place = Place::new(&experiment(400, ""));
     let mut first = place.command(&["grid", "run", "study.toml", "--jobs", "1"]).spawn().unwrap();
-    wait_until("a run in the middle", || in_the_middle(&place));
+    wait_until("a run in the middle", || in_the_middle(&place) > 0);
     let second = place.command(&["grid", "run", "study.toml", "--jobs", "1"]).spawn().unwrap();
     first.kill().unwrap();
     first.wait().unwrap();

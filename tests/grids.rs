@@ -108,12 +108,12 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a run of the grid is in the middle: it has some updates, and is not over.
-pub fn in_the_middle(place: &Place) -> bool {
-    let mut any = false;
+/// How many runs of the grid are in the middle: they have some updates, and are not over.
+pub fn in_the_middle(place: &Place) -> usize {
+    let mut runs = 0;
     walk(&place.grid().join("cells"), &mut |path| {
         let begun = path.ends_with("metrics.jsonl") && std::fs::metadata(path).is_ok_and(|of| of.len() > 0);
-        any |= begun && !path.with_file_name("result.json").exists();
+        runs += usize::from(begun && !path.with_file_name("result.json").exists());
     });
-    any
+    runs
 }
