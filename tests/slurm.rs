@@ -373,6 +373,31 @@ fn jobs_follow_each_other() {
     assert!(said(&out).contains("tuning is not over: 4 of its runs are neither done nor failed"), "{}", said(&out));
 }
 
+/// Slurm takes so many tasks to an array, and `--jobs` counts them all.
+#[test]
+fn many_cells_are_several_arrays() {
+    let place = Place::new(&experiment(20, "").replace("seeds = 3", "seeds = 400"));
+    let (folder, path) = with_sbatch("printf '%s\\n' \"$@\" >>\"$SAID\"; echo 17");
+    let words = [&RUN[..], &["--jobs=2"]].concat();
+    let out = place.command(&words).env("PATH", &path).env("SAID", folder.path().join("said")).output().unwrap();
+    assert!(out.status.success(), "{}", said(&out));
+    let told = fs::read_to_string(folder.path().join("said")).unwrap();
+    let jobs: Vec<&str> =
+        told.lines().filter(|word| word.starts_with("--job-name") || word.starts_with("--dependency")).collect();
+    let expected = [
+        "--job-name=study cells",
+        "--job-name=study cells-2",
+        "--dependency=afterany:17",
+        "--job-name=study report",
+        "--dependency=afterany:17:17",
+    ];
+    assert_eq!(jobs, expected);
+    let head = |name: &str| fs::read_to_string(place.grid().join("slurm").join(name)).unwrap();
+    assert!(
+        head("cells.sh").contains("\n#SBATCH --array=0-999%2\n") && head("cells-2.sh").contains("\n#SBATCH --array=0-199%2\n")
+    );
+}
+
 #[test]
 fn options_for_slurm_are_checked_before_anything_is_written() {
     let place = Place::new(&experiment(20, ""));
