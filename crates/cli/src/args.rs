@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use ascribe_core::experiment::MOST_SAMPLES;
 use ascribe_core::registry::Kind;
 use ascribe_study::Axis;
+use ascribe_study::grid::check_option;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -255,17 +256,33 @@ pub(crate) struct GridResumeArgs {
     pub folder: PathBuf,
     #[command(flatten)]
     pub workers: Workers,
+    /// This is the job after tuning: what is missing of it by now is not submitted again
+    #[arg(long, hide = true)]
+    pub after_tuning: bool,
 }
 
 /// Who works on a grid.
 #[derive(Debug, Args)]
 pub(crate) struct Workers {
-    /// Cells at a time; one per core if left out. Never changes a result
+    /// Cells at a time; if left out, one per core, or all at once with Slurm. Never changes a result
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub jobs: Option<u64>,
     /// Try cells again that failed
     #[arg(long)]
     pub retry: bool,
+    /// Who runs the cells; this process, on this machine, if left out
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub launcher: Option<Launcher>,
+    /// An option of sbatch, for every job of the grid, for example --slurm=--partition=gpu; may be repeated
+    #[arg(long, value_name = "OPTION", value_parser = check_option, allow_hyphen_values = true, requires = "launcher")]
+    pub slurm: Vec<String>,
+}
+
+/// Who runs cells where this process does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Launcher {
+    /// Slurm: a job array with a cell per task, and a job that goes on after it
+    Slurm,
 }
 
 /// `grid report`
@@ -308,4 +325,7 @@ pub(crate) struct CellArgs {
     /// Save and end when standard input is closed
     #[arg(long)]
     pub until_eof: bool,
+    /// This is a task of an array of Slurm: requeue it when the cell was asked to stop and has saved
+    #[arg(long, conflicts_with = "until_eof")]
+    pub requeue: bool,
 }

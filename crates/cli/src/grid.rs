@@ -4,19 +4,21 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ascribe_config::Request;
 use ascribe_report::grid::{GridReport, NamedSheet};
 use ascribe_run::RunError;
 use ascribe_run::{Ended, Options};
 use ascribe_study::grid::{
-    ArmPlan, BUSY, Cell, Event, GridError, GridFolder, Outcome, Plan, Results, State, Work, chosen, load_cell, work,
+    ArmPlan, BUSY, Cell, Event, GridError, GridFolder, JobKind, Outcome, Plan, Results, Slurm, State, Submitted, Work, chosen,
+    load_cell, queued, requeue, work,
 };
 use ascribe_study::{Axis, Power, Replication};
 
-use crate::args::{CellArgs, FolderArgs, GridArgs, GridCommand, GridReportArgs, GridResumeArgs, GridRunArgs, Workers};
+use crate::args::{CellArgs, FolderArgs, GridArgs, GridCommand, GridReportArgs, GridResumeArgs, GridRunArgs, Launcher, Workers};
 use crate::output::{colours, complain, say, table};
-use crate::run::{base_of, stop_signal};
+use crate::run::{base_of, patient_stop_signal, stop_signal};
 
 /// `grid`
 pub(crate) fn command(args: &GridArgs) -> ExitCode {
@@ -66,7 +68,7 @@ fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
     let done = reported(&plan, &folder)?.iter().filter(|(_, state)| *state == State::Done).count();
     let prediction = plan.spec.prediction.as_ref().map(|path| base_of(&args.experiment.file).join(path));
     folder.record(&args.experiment.file, &settings, prediction.as_deref(), done)?;
-    drive(&plan, &folder, &args.workers)
+    drive(&plan, &folder, &args.workers, false)
 }
 
 /// `KEY=A,B` as a setting of the grid.
@@ -89,7 +91,7 @@ fn axis_setting(axis: &str) -> Result<String, GridError> {
 fn resume(args: &GridResumeArgs) -> Result<ExitCode, GridError> {
     let folder = GridFolder::at(&args.folder);
     let (plan, _) = plan_in(&folder)?;
-    drive(&plan, &folder, &args.workers)
+    drive(&plan, &folder, &args.workers, args.after_tuning)
 }
 
 /// The reported cells that are known, with their states; none while tuning is not over.
@@ -100,27 +102,72 @@ fn reported(plan: &Plan, folder: &GridFolder) -> Result<Vec<(Cell, State)>, Grid
     cells.into_iter().map(|cell| folder.state(&cell).map(|state| (cell, state))).collect()
 }
 
-fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers) -> Result<ExitCode, GridError> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers, after_tuning: bool) -> Result<ExitCode, GridError> {
     let program = std::env::current_exe().map_err(|e| GridError::Changed(format!("this program cannot be found: {e}")))?;
+    if let Some(Launcher::Slurm) = workers.launcher {
+        return submit(plan, folder, workers, program, after_tuning);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let jobs = workers.jobs.map_or(cores, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let how = Work { program, jobs, cores, retry: workers.retry, stop: stop_signal() };
-    let outcome = work(plan, folder, &how, &mut |event| complain(&told(&event)))?;
-    let shown = folder.path().display();
-    match outcome {
+    match work(plan, folder, &how, &mut |event| complain(&told(&event)))? {
         Outcome::Stopped => {
+            let shown = folder.path().display();
             complain(&format!("stopped, as asked; runs were saved. Go on with: ascribe grid resume {shown}"));
             Ok(ExitCode::SUCCESS)
         }
-        Outcome::Finished { failed } => {
-            say(&write_report(plan, folder, Axis::AllTokens)?);
-            if failed > 0 {
-                complain(&format!("{failed} cells failed; see `ascribe grid status {shown}`, and try them again with --retry"));
-                return Ok(ExitCode::from(crate::FAILED));
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        Outcome::Finished { failed } => finished(plan, folder, failed),
     }
+}
+
+/// Every cell is done or has failed.
+fn finished(plan: &Plan, folder: &GridFolder, failed: usize) -> Result<ExitCode, GridError> {
+    say(&write_report(plan, folder, Axis::AllTokens)?);
+    if failed > 0 {
+        let shown = folder.path().display();
+        complain(&format!("{failed} cells failed; see `ascribe grid status {shown}`, and try them again with --retry"));
+        return Ok(ExitCode::from(crate::FAILED));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has Slurm run what is missing.
+fn submit(
+    plan: &Plan,
+    folder: &GridFolder,
+    workers: &Workers,
+    program: PathBuf,
+    after_tuning: bool,
+) -> Result<ExitCode, GridError> {
+    let base = std::env::current_dir().map_err(|e| GridError::Changed(format!("the current folder cannot be found: {e}")))?;
+    let how = Slurm { program, base, jobs: workers.jobs, retry: workers.retry, options: workers.slurm.clone(), after_tuning };
+    // The job after tuning is in the queue itself.
+    let queued = if after_tuning { Vec::new() } else { queued(folder)? };
+    if !queued.is_empty() {
+        let ids: Vec<&str> = queued.iter().map(|job| job.id.as_str()).collect();
+        complain(&format!(
+            "warning: jobs {} of this grid are still queued or run; no cell is run twice, but tasks may find theirs done",
+            ids.join(", ")
+        ));
+    }
+    let mut on = |event: Event<'_>| match event {
+        Event::Submitted(_) => say(&told(&event)),
+        _ => complain(&told(&event)),
+    };
+    let shown = folder.path().display();
+    match ascribe_study::grid::submit(plan, folder, &how, &mut on)? {
+        Submitted::Jobs => say(&format!(
+            "next:\n  ascribe grid status {shown}  # how far it is\n  ascribe grid resume {shown} --launcher slurm  # once the jobs have \
+             ended, if something is missing"
+        )),
+        Submitted::Elsewhere { cells } => {
+            complain(&format!(
+                "nothing to submit: other processes run the {cells} cells that are missing; see `ascribe grid status {shown}`"
+            ));
+        }
+        Submitted::Finished { failed } => return finished(plan, folder, failed),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn told(event: &Event<'_>) -> String {
@@ -136,13 +183,22 @@ fn told(event: &Event<'_>) -> String {
         Event::Begun(cell) => format!("begins: {}", name(cell)),
         Event::Done { cell, seconds, done, cells } => format!("done {done}/{cells}: {}; {seconds:.1} s", name(cell)),
         Event::Failed { cell, reason } => format!("failed: {}: {reason}", name(cell)),
+        Event::Submitted(job) => {
+            let what = match job.kind {
+                JobKind::Tuning => format!("{} tuning runs", job.cells),
+                JobKind::Next => "goes on after them".into(),
+                JobKind::Cells => format!("{} cells", job.cells),
+                JobKind::Report => "writes the report after them".into(),
+            };
+            format!("job {}: {what}; its script: {}", job.id, job.script.display())
+        }
     }
 }
 
 /// Runs one cell, in this process.
 fn cell(args: &CellArgs) -> ExitCode {
     let folder = GridFolder::at(&args.folder);
-    let stop = stop_signal();
+    let stop = if args.requeue { patient_stop_signal() } else { stop_signal() };
     if args.until_eof {
         let stop = stop.clone();
         std::thread::spawn(move || {
@@ -162,6 +218,15 @@ fn cell(args: &CellArgs) -> ExitCode {
         Ok(begun) => begun,
         Err(e) => return exit(Err(e)),
     };
+    // Another task may have had the cell; it is tried again when somebody says so.
+    match folder.state(&cell) {
+        Ok(State::Failed(failure)) => {
+            complain(&format!("it failed before, and is not tried again: {}", failure.reason));
+            return ExitCode::from(crate::FAILED);
+        }
+        Ok(_) => {}
+        Err(e) => return exit(Err(e)),
+    }
     let failed = |reason: String| {
         complain(&reason);
         if let Err(e) = folder.failed(&cell, &reason) {
@@ -177,22 +242,55 @@ fn cell(args: &CellArgs) -> ExitCode {
         return code;
     }
     crate::run::log();
-    let options =
-        Options { folder: Some(folder.run(&cell)), base, command: crate::run::words().collect(), stop, ..Options::default() };
+    let options = Options {
+        folder: Some(folder.run(&cell)),
+        base,
+        command: crate::run::words().collect(),
+        stop: stop.clone(),
+        ..Options::default()
+    };
     let mut watcher = crate::run::watcher();
-    let report = ascribe_run::run(&loaded.plan, &options, &mut *watcher);
+    let mut report = ascribe_run::run(&loaded.plan, &options, &mut *watcher);
+    // A task that was requeued may come while its node still ends the process before it.
+    for _ in 0..LOOKS {
+        if !args.requeue || stop.load(Ordering::Relaxed) || !matches!(report, Err(RunError::Locked { .. })) {
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+        report = ascribe_run::run(&loaded.plan, &options, &mut *watcher);
+    }
     watcher.finish();
     match report {
-        Ok(report) => {
-            complain(match report.ended {
-                Ended::Finished | Ended::AlreadyFinished => "finished",
-                Ended::Stopped => "stopped, as asked",
-            });
+        Ok(report) => match report.ended {
+            Ended::Finished | Ended::AlreadyFinished => {
+                complain("finished");
+                ExitCode::SUCCESS
+            }
+            Ended::Stopped => {
+                complain("stopped, as asked");
+                if args.requeue { exit(requeued()) } else { ExitCode::SUCCESS }
+            }
+        },
+        // Whoever runs it sees to it; to wait would be to hold a place in the cluster for nothing.
+        Err(RunError::Locked { pid, .. }) if args.requeue => {
+            complain(&format!("another process runs it (its number there: {pid}): it is left to that one"));
             ExitCode::SUCCESS
         }
         Err(RunError::Locked { .. }) => ExitCode::from(u8::try_from(BUSY).expect("an exit code")),
         Err(e) => failed(e.to_string()),
     }
+}
+
+/// How often a task looks again at a cell that another process runs.
+const LOOKS: u32 = 6;
+/// How long it waits in between.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
+
+/// Puts the task that this process is back into the queue.
+fn requeued() -> Result<ExitCode, GridError> {
+    let requeued = requeue()?;
+    complain(if requeued { "its task is in the queue again" } else { "Slurm is ending its job: it is not requeued from here" });
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What a grid would run, and what it could show.
@@ -317,7 +415,8 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String,
         out += &format!("\n{} cells are not done and in no number", report.results.missing);
     }
     let sheets = report.sheets();
-    let tables = sheets.iter().filter(|of| ["summary", "comparisons", "controls"].contains(&of.name.as_str())).map(NamedSheet::markdown);
+    let tables =
+        sheets.iter().filter(|of| ["summary", "comparisons", "controls"].contains(&of.name.as_str())).map(NamedSheet::markdown);
     out += &format!("\n\n{}", tables.collect::<Vec<_>>().join("\n"));
     for comparison in report.comparisons.iter().chain(&report.controls) {
         out += &format!("\n{} against {}: {}", comparison.arm, comparison.baseline, comparison.verdict);

@@ -186,6 +186,17 @@ pub(crate) fn stop_signal() -> Arc<AtomicBool> {
     stop
 }
 
+/// Set by SIGINT or SIGTERM, however often: a scheduler repeats itself, and means no more by it.
+pub(crate) fn patient_stop_signal() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        if let Err(e) = flag::register(signal, stop.clone()) {
+            complain(&format!("warning: signal {signal} cannot be caught ({e}): it ends the run without a checkpoint"));
+        }
+    }
+    stop
+}
+
 /// Sends what is logged to the run's `log.txt`. `ASCRIBE_LOG` says how much, e.g. `debug` or `ascribe_run=trace`.
 pub(crate) fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ASCRIBE_LOG")

@@ -12,11 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use super::GridError;
 use super::plan::Cell;
+use super::slurm::Job;
 
 const MANIFEST: &str = "grid.json";
 const CELLS: &str = "cells.json";
 const FAILURES: &str = "failures";
 const LOGS: &str = "logs";
+/// What Slurm is given and says.
+pub(super) const SLURM: &str = "slurm";
+const JOBS: &str = "slurm/jobs.json";
 const LOCK: &str = "lock";
 const FORMAT: u32 = 1;
 
@@ -102,7 +106,28 @@ impl GridFolder {
 
     /// Where a cell's process writes what it says.
     pub fn log(&self, cell: &Cell) -> PathBuf {
-        self.path.join(LOGS).join(format!("{}.txt", cell.id))
+        self.logs().join(format!("{}.txt", cell.id))
+    }
+
+    /// Folder of what cells' processes say.
+    pub(super) fn logs(&self) -> PathBuf {
+        self.path.join(LOGS)
+    }
+
+    /// The jobs that were submitted to Slurm, the last one at the end.
+    ///
+    /// # Errors
+    /// If their list is damaged.
+    pub fn jobs(&self) -> Result<Vec<Job>, GridError> {
+        Ok(self.read(JOBS)?.unwrap_or_default())
+    }
+
+    /// Records one more job.
+    pub(super) fn submitted(&self, job: &Job) -> Result<(), GridError> {
+        let _held = self.lock()?;
+        let mut jobs = self.jobs()?;
+        jobs.push(job.clone());
+        self.put(Path::new(JOBS), &json(&jobs)).map(drop)
     }
 
     /// Writes a file into the folder, making folders on the way.
@@ -223,8 +248,7 @@ impl GridFolder {
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), GridError> {
         let _held = self.lock()?;
-        let mut bytes = serde_json::to_vec_pretty(value).expect("plain data serialises");
-        bytes.push(b'\n');
+        let bytes = json(value);
         // Who watches the folder sees no change where there is none.
         if fs::read(self.path.join(name)).is_ok_and(|there| there == bytes) {
             return Ok(());
@@ -250,6 +274,12 @@ impl GridFolder {
     fn no_grid(&self, reason: String) -> GridError {
         GridError::NoGrid { folder: self.path.clone(), reason }
     }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(value).expect("plain data serialises");
+    bytes.push(b'\n');
+    bytes
 }
 
 fn failure(cell: &Cell) -> String {

@@ -3,6 +3,7 @@
 //! * [`Plan::read`] reads `[grid]`, builds every arm and checks it; nothing is run.
 //! * [`work`] runs the cells that are missing, each in a process of its own. Any number of processes may work on one grid: a run's
 //!   folder is locked by whoever runs it, and the lock falls with its process.
+//! * [`submit`] has Slurm run them, each as a task of a job array.
 //! * [`Results::read`] gathers what the finished cells measured.
 //! * [`Clock::read`] gathers what is not the same twice: seconds, machines, dates.
 //!
@@ -16,6 +17,7 @@
 //! | what the processes of runs said | `logs/<cell>.txt` |
 //! | why cells failed | `failures/<cell>.json` |
 //! | tables | `report/` |
+//! | scripts of jobs, what Slurm said, and `jobs.json`, the jobs that were submitted | `slurm/` |
 //!
 //! A cell is named by a hash of its resolved configuration. Where a configuration changes, its cells are new ones and the old runs
 //! stay beside them; where it does not, what is done stays done.
@@ -24,6 +26,7 @@ mod clock;
 mod folder;
 mod plan;
 mod results;
+mod slurm;
 mod spec;
 mod work;
 
@@ -39,6 +42,7 @@ pub use clock::{ArmClock, Clock, Machine};
 pub use folder::{Failure, GridFolder, Manifest, Prediction, State};
 pub use plan::{ArmPlan, Cell, Plan, load_cell};
 pub use results::{Chosen, Results, Spent, chosen};
+pub use slurm::{Job, JobKind, Slurm, Submitted, check_option, queued, requeue, submit};
 pub use spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Score, ScoreOf, SeedsOf, Spec};
 pub use work::{BUSY, Event, Outcome, Work, work};
 
@@ -67,6 +71,9 @@ pub enum GridError {
         /// What is missing or damaged.
         reason: String,
     },
+    /// Slurm, or one of its commands, does not do what it is asked.
+    #[error("{0}")]
+    Slurm(String),
     /// A file cannot be written.
     #[error("{0}")]
     Disk(#[from] DiskError),

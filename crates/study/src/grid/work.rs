@@ -14,6 +14,7 @@ use super::GridError;
 use super::folder::{Failure, GridFolder, State};
 use super::plan::{Cell, Plan};
 use super::results::chosen;
+use super::slurm::Job;
 
 /// Exit code of a cell's process that found its run in the hands of another one.
 pub const BUSY: i32 = 75;
@@ -70,6 +71,8 @@ pub enum Event<'a> {
         /// What it said.
         reason: &'a str,
     },
+    /// A job waits in Slurm's queue.
+    Submitted(&'a Job),
 }
 
 /// How the work ended.
@@ -92,26 +95,53 @@ pub fn work(plan: &Plan, folder: &GridFolder, how: &Work, on: &mut dyn FnMut(Eve
     let tuning = plan.tuning()?;
     if !tuning.is_empty() {
         folder.plan(&tuning)?;
-        if stage(folder, how, &tuning, true, on)? == Outcome::Stopped {
+        if !stage(folder, how, &tuning, true, on)? {
             return Ok(Outcome::Stopped);
         }
     }
-    let chosen = chosen(plan, folder, &tuning)?.unwrap_or_default();
+    let reported = reported(plan, folder, &tuning)?;
+    if !stage(folder, how, &reported, false, on)? {
+        return Ok(Outcome::Stopped);
+    }
+    Ok(Outcome::Finished { failed: failures(folder, tuning.iter().chain(&reported))? })
+}
+
+/// The runs that are reported, with what their arms chose. They are recorded in the folder.
+pub(super) fn reported(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Vec<Cell>, GridError> {
+    let chosen = chosen(plan, folder, tuning)?.unwrap_or_default();
     let chosen: BTreeMap<String, Vec<String>> =
         chosen.into_iter().map(|(arm, choice)| (arm, choice.settings().to_vec())).collect();
     let reported = plan.reported(&chosen)?;
-    folder.plan(&[&tuning[..], &reported].concat())?;
-    let outcome = stage(folder, how, &reported, false, on)?;
-    match outcome {
-        Outcome::Stopped => Ok(Outcome::Stopped),
-        Outcome::Finished { .. } => {
-            let mut failed = 0;
-            for cell in tuning.iter().chain(&reported) {
-                failed += usize::from(matches!(folder.state(cell)?, State::Failed(_)));
+    folder.plan(&[tuning, &reported].concat())?;
+    Ok(reported)
+}
+
+/// How many cells failed.
+pub(super) fn failures<'a>(folder: &GridFolder, cells: impl Iterator<Item = &'a Cell>) -> Result<usize, GridError> {
+    let mut failed = 0;
+    for cell in cells {
+        failed += usize::from(matches!(folder.state(cell)?, State::Failed(_)));
+    }
+    Ok(failed)
+}
+
+/// The cells that are neither done nor failed, and how many are done.
+///
+/// * `retry`: forget that cells failed.
+pub(super) fn missing<'a>(folder: &GridFolder, cells: &'a [Cell], retry: bool) -> Result<(Vec<&'a Cell>, usize), GridError> {
+    let (mut missing, mut done) = (Vec::new(), 0);
+    for cell in cells {
+        match folder.state(cell)? {
+            State::Done => done += 1,
+            State::Failed(_) if !retry => {}
+            State::Failed(_) => {
+                folder.forgive(cell)?;
+                missing.push(cell);
             }
-            Ok(Outcome::Finished { failed })
+            State::Waiting | State::Running { .. } | State::Stopped { .. } => missing.push(cell),
         }
     }
+    Ok((missing, done))
 }
 
 /// A cell's process.
@@ -121,27 +151,17 @@ struct Running<'a> {
     since: Instant,
 }
 
+/// Whether it came to its end; `false` if it was asked to stop.
 fn stage(
     folder: &GridFolder,
     how: &Work,
     cells: &[Cell],
     tuning: bool,
     on: &mut dyn FnMut(Event<'_>),
-) -> Result<Outcome, GridError> {
+) -> Result<bool, GridError> {
+    let (missing, mut done) = missing(folder, cells, how.retry)?;
     // Those that are neither done, nor failed, nor run by us; and when each is to be looked at next.
-    let mut waiting: Vec<(&Cell, Instant)> = Vec::new();
-    let mut done = 0;
-    for cell in cells {
-        match folder.state(cell)? {
-            State::Done => done += 1,
-            State::Failed(_) if !how.retry => {}
-            State::Failed(_) => {
-                folder.forgive(cell)?;
-                waiting.push((cell, Instant::now()));
-            }
-            _ => waiting.push((cell, Instant::now())),
-        }
-    }
+    let mut waiting: Vec<(&Cell, Instant)> = missing.into_iter().map(|cell| (cell, Instant::now())).collect();
     on(Event::Planned { tuning, cells: cells.len(), done });
     let mut running: Vec<Running<'_>> = Vec::new();
     let mut stopping = false;
@@ -177,7 +197,7 @@ fn stage(
                 stopping = true;
             }
             if running.is_empty() {
-                return Ok(Outcome::Stopped);
+                return Ok(false);
             }
         } else {
             while running.len() < how.jobs.max(1) {
@@ -200,7 +220,7 @@ fn stage(
                 }
             }
             if running.is_empty() && waiting.is_empty() {
-                return Ok(Outcome::Finished { failed: 0 });
+                return Ok(true);
             }
         }
         sleep(LOOK);
