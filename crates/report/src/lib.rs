@@ -3,5 +3,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod page;
+pub mod view;
 
 pub use page::Page;
