@@ -306,6 +306,29 @@ fn colours_give_the_credit_back() {
 
 #[test]
 #[ignore = "needs Chromium"]
+fn credit_of_tokens_stands_on_them() {
+    let mut finer = group(0, "doors", vec![turn(None, "a door", "open it", None)], vec![leaf(0, WON)]);
+    finer.token_credit = vec![Some(1.0), Some(-0.5)];
+    let run = Run::new(&[(1, vec![finer])]);
+    let page = run.page(&[]);
+    let mut browser = Browser::start();
+    let mut tab = browser.open(&page);
+    tab.press("t");
+    let tokens = tab.evaluate(
+        "[...document.querySelectorAll('.token')].map((token) => getComputedStyle(token).backgroundColor + ' ' + token.title)",
+    );
+    let tokens: Vec<&str> = tokens.as_array().unwrap().iter().map(|x| x.as_str().unwrap()).collect();
+    let shares: Vec<Option<f64>> = tokens.iter().map(|token| share(token.split_once(") ").unwrap().0, false)).collect();
+    let close = |got: Option<f64>, want: f64| got.is_some_and(|got| (got - want).abs() <= 1.0 / 128.0);
+    assert!(close(shares[0], 1.0) && close(shares[1], -0.5) && shares[2].is_none(), "{tokens:?}");
+    assert!(tokens[1].contains("log-probability \u{2212}0.5") && tokens[2].contains("forced, masked"), "{tokens:?}");
+    // The turn's cell shows their mean.
+    assert!(close(share(&cells(&mut tab)[0], false), 0.25));
+    assert_eq!(tab.problems(), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs Chromium"]
 fn zero_no_credit_and_all_zero_look_different() {
     let looks = |records: Vec<GroupRecord>| {
         let run = Run::new(&[(1, records)]);

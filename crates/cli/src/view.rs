@@ -113,7 +113,7 @@ mod tests {
             ("gigp", "did you mean `gigpo`"),
             ("{ gae = { gamma = 1.0, lamda = 0.9 } }", "did you mean `lambda`"),
             ("{ gae = { gamma = 1.0, lambda = 7.0 } }", "0..=1"),
-            ("{ rloo = {}, grpo = {} }", "two plugins"),
+            ("{ rloo = {}, grpo = {} }", "takes exactly one estimator"),
             ("7", "estimator"),
         ] {
             let report = super::lanes(&[bad.to_string()]).expect_err(bad).render(false);
