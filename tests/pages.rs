@@ -173,6 +173,7 @@ fn mistakes_name_the_place_and_the_remedy() {
     told(&["view", "run", "--update", "first"], 2, "`first` is no update: write N, N..M (both included)");
     told(&["view", "run", "-e", "gigp"], 2, "did you mean `gigpo`");
     told(&["view", "run", "-e", "{ gae = { gamma = 1.0, lambda = 2.0 } }"], 2, "lambda");
+    told(&["view", "run/trajectories/000005.jsonl.zst", "--update", "5"], 2, "is one saved batch: leave `--update` out");
     // Columns that are not there, and one with gaps.
     let told_column = "needs state values in a column `value`, which the batch of update 5 does not have";
     told(&["view", "run", "-e", "gae"], 2, told_column);

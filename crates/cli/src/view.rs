@@ -25,7 +25,7 @@ pub(crate) fn command(args: &ViewArgs) -> ExitCode {
         Ok((out, view)) => write(&out, &view),
         Err(e) => {
             complain(&format!("error: {e}"));
-            let asked = matches!(e, ViewError::NotSaved { .. } | ViewError::Lacks { .. });
+            let asked = matches!(e, ViewError::NotSaved { .. } | ViewError::OneBatch(_) | ViewError::Lacks { .. });
             ExitCode::from(if asked { REJECTED } else { FAILED })
         }
     }

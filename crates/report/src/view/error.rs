@@ -11,6 +11,9 @@ pub enum ViewError {
     /// There is nothing at that path.
     #[error("`{}` is neither a run's folder nor a file of saved trajectories", .0.display())]
     NoRun(PathBuf),
+    /// Updates were asked of a file.
+    #[error("`{}` is one saved batch: leave `--update` out, or give the run's folder", .0.display())]
+    OneBatch(PathBuf),
     /// A run without saved batches.
     #[error(
         "`{}` holds no saved trajectories: its first update is not over, or it was run with `run.trajectories = 0`; \

@@ -106,12 +106,15 @@ pub struct Source {
 }
 
 impl Source {
-    /// Finds the saved batches of a run's folder, or takes one file; `updates` says which, the last one if empty.
+    /// Finds the saved batches of a run's folder, of which `updates` says which (the last one if empty), or takes one file.
     ///
     /// # Errors
     /// If there are none, or not those.
     pub fn open(path: &Path, updates: &[Updates]) -> Result<Self, ViewError> {
         if path.is_file() {
+            if !updates.is_empty() {
+                return Err(ViewError::OneBatch(path.into()));
+            }
             let run = path.parent().filter(|all| all.ends_with(name::TRAJECTORIES)).and_then(Path::parent);
             let alarms = run.map(alarms_of).transpose()?.unwrap_or_default();
             return Ok(Self { path: path.into(), files: vec![path.into()], alarms });

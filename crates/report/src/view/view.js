@@ -504,7 +504,7 @@
     const finer = lanes.map((_, lane) => lane).filter((lane) => all.credit[lane] !== undefined);
     const out = [];
     for (const lane of finer.length ? finer : [0]) {
-      const label = finer.length ? `tokens, ${plain(lanes[lane].name)}` : "tokens: filled ones were sampled and trained, dashed ones sampled only, dotted ones forced (masked)";
+      const label = finer.length ? `tokens, ${plain(lanes[lane].name)}` : "tokens (filled: trained; dashed: sampled only; dotted: forced, masked)";
       const line = el("div", { class: "tokens" }, el("span", { class: "label" }, label));
       ids.forEach((id, offset) => {
         const i = sampled.get(offset);
@@ -539,7 +539,7 @@
     if (turns.cut[row]) facts.push(el("span", { class: "bad" }, "cut by the token limit"));
     if (shares > 1) facts.push(el("span", {}, `shared by ${shares} trajectories`));
     if (turns.version[row]) facts.push(el("span", {}, `policy version ${turns.version[row]}`));
-    const masked = `${turns.read[row]} tokens read (masked), ${turns.sampled[row]} of ${turns.acted[row]} acted tokens sampled`;
+    const masked = `${plural(turns.read[row], "token")} read (masked), ${turns.sampled[row]} of ${turns.acted[row]} acted with were sampled`;
     const textsOf = el(
       "div",
       { class: "texts" },
@@ -748,8 +748,7 @@
   }
   addEventListener("hashchange", fromAddress);
 
-  const alike = (n, what) => plural(n, what);
-  byId("about").append(shown(table.title), ` \u00b7 ${alike(updates.length, "update")}, ${alike(groups.update.length, "group")}, ${alike(nPaths, "trajectory")}, ${alike(turns.parent.length, "turn")}`);
+  byId("about").append(shown(table.title), ` \u00b7 ${plural(updates.length, "update")}, ${plural(groups.update.length, "group")}, ${plural(nPaths, "trajectory")}, ${plural(turns.parent.length, "turn")}`);
   renderLegend();
   applyFilters();
   fromAddress();
