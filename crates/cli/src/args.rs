@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ascribe_core::experiment::MOST_SAMPLES;
 use ascribe_core::registry::Kind;
+use ascribe_report::view::Updates;
 use ascribe_study::Axis;
 use ascribe_study::grid::check_option;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Run a grid of experiments, several seeds of every arm, and compare what comes of them
     Grid(GridArgs),
+    /// Show a run's trajectories, turn by turn with their credit, as one HTML page
+    View(ViewArgs),
     /// Check an experiment without running it: its graph, what its plugins need, what replaces what
     Check(CheckArgs),
     /// List the plugins that this binary links
@@ -107,6 +110,29 @@ pub(crate) struct EvalArgs {
     /// Update whose checkpoint is measured; the last one if left out
     #[arg(long, value_name = "N")]
     pub checkpoint: Option<u32>,
+}
+
+/// `view`
+#[derive(Debug, Args)]
+pub(crate) struct ViewArgs {
+    /// The run's folder, or a file of saved trajectories
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// Updates to show: N, N..M (both included), N.., ..M, all or last; may be given several times. The last one that is
+    /// saved, if left out
+    #[arg(long = "update", value_name = "UPDATES")]
+    pub updates: Vec<Updates>,
+    /// An estimator whose credit is shown beside that which trained, as `estimator =` takes it: rloo, or
+    /// '{ gae = { gamma = 1.0, lambda = 0.9 } }'. A name alone takes keys that must be said from the plugin's example. May be
+    /// given several times
+    #[arg(short = 'e', long = "estimator", value_name = "ESTIMATOR")]
+    pub estimators: Vec<String>,
+    /// The page; view.html in the run's folder, if left out
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Most trajectories; groups are shown whole
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub limit: usize,
 }
 
 /// `check`

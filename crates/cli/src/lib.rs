@@ -34,6 +34,7 @@ mod plugins;
 mod run;
 mod schema;
 mod verify;
+mod view;
 
 use std::process::ExitCode;
 
@@ -62,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Resume(args) => run::resume(&args),
         Command::Eval(args) => run::eval(&args),
         Command::Grid(args) => grid::command(&args),
+        Command::View(args) => view::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Plugins(args) => plugins::command(&args),
         Command::Explain(args) => explain::command(&args),

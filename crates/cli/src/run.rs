@@ -286,8 +286,10 @@ fn next(loaded: &Loaded, report: &Report, asked: Option<&RunArgs>) -> Vec<(Strin
     let split = if measured { "" } else { " --split train" };
     let more = samples.saturating_mul(4).clamp(8, 1000);
     let again = (format!("{program} eval {run}{split} --samples {more}"), "measure it with more episodes");
+    let saved = ascribe_run::trajectories::saved(&report.folder.join(name::TRAJECTORIES)).is_ok_and(|all| !all.is_empty());
+    let view = saved.then(|| (format!("{program} view {run}"), "its trajectories, turn by turn with their credit"));
     if report.ended == Ended::Stopped {
-        return vec![(format!("{program} resume {run}"), "go on"), again, curves];
+        return [(format!("{program} resume {run}"), "go on"), again].into_iter().chain(view).chain([curves]).collect();
     }
     let other = match asked {
         Some(args) => {
@@ -298,7 +300,7 @@ fn next(loaded: &Loaded, report: &Report, asked: Option<&RunArgs>) -> Vec<(Strin
         }
         None => (format!("{program} explain {run}/{} update.learning_rate", name::RESOLVED), "what a setting means"),
     };
-    vec![again, other, curves]
+    [again, other].into_iter().chain(view).chain([curves]).collect()
 }
 
 /// The seed that a run's folder is named after.

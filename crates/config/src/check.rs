@@ -16,7 +16,7 @@ use crate::knobs::{at_bounds, lift};
 use crate::layers::{Replaced, Stack};
 use crate::path::{Path, set, show};
 use crate::report::Problem;
-use crate::schema::slot_schema;
+use crate::schema::{schema, slot_schema};
 use crate::source::Origins;
 
 /// A phase that passed every check.
@@ -130,6 +130,22 @@ pub(crate) fn from_example<T: DeserializeOwned>(row: &Plugin, settings: &[String
     problems.extend(describe_all(&findings, &Context { schema: slot, tree: &tree, at: &at, replaced: &[], fallback: None }));
     match plugin {
         Some(plugin) if problems.is_empty() => Ok(plugin),
+        _ => Err(problems),
+    }
+}
+
+/// What `estimator = VALUE` means.
+pub(crate) fn estimator(value: &str) -> Result<Slot<dyn AdvantageEstimator>, Vec<Problem>> {
+    let slot = slot_schema(Kind::Estimator);
+    let mut stack = Stack::new(schema());
+    command_line(&mut stack, &[format!("{}={value}", Kind::Estimator)], 0, 0);
+    let Some(tree) = stack.tree.remove(Kind::Estimator.as_str()) else { return Err(stack.problems) };
+    let at: Origins = stack.at.into_iter().map(|(path, origin)| (path[1..].to_vec(), origin)).collect();
+    let (estimator, findings) = judge(&mut tree.clone(), slot);
+    let mut problems = stack.problems;
+    problems.extend(describe_all(&findings, &Context { schema: slot, tree: &tree, at: &at, replaced: &[], fallback: None }));
+    match estimator {
+        Some(estimator) if problems.is_empty() => Ok(estimator),
         _ => Err(problems),
     }
 }

@@ -31,6 +31,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ascribe_core::registry::Plugin;
+use ascribe_core::{AdvantageEstimator, Slot};
 use serde::de::DeserializeOwned;
 
 pub use explain::{Explained, Key, Setting, plugin_keys};
@@ -114,4 +115,13 @@ pub fn check_example(row: &Plugin) -> Result<(), Report> {
 /// With every problem that was found.
 pub fn from_example<T: DeserializeOwned>(row: &Plugin, settings: &[String]) -> Result<T, Report> {
     check::from_example(row, settings).map_err(Report::new)
+}
+
+/// The estimator that `estimator = VALUE` means in an experiment: a name, or an inline table such as
+/// `{ gae = { lambda = 0.9 } }`.
+///
+/// # Errors
+/// With every problem that was found.
+pub fn estimator(value: &str) -> Result<Slot<dyn AdvantageEstimator>, Report> {
+    check::estimator(value).map_err(Report::new)
 }

@@ -4,5 +4,6 @@
 
 pub mod grid;
 mod page;
+pub mod view;
 
 pub use page::Page;

@@ -9,9 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ascribe_core::batch::{NonFinite, ROOT, RecordError};
+use ascribe_core::credit::spread;
 use ascribe_core::environment::TaskId;
 use ascribe_core::log::{Action, Context, GroupLog, History, LeafLog, NamedSpan, Origin, Stop, TurnLog, Validity};
-use ascribe_core::{Batch, Credit, Group, Scope};
+use ascribe_core::{Batch, Column, Credit, Group, Scope, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{Disk, DiskError};
@@ -52,7 +54,14 @@ pub struct GroupRecord {
     /// Columns on states, `[turns that train + 1]`: the start, then after each turn.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub states: BTreeMap<String, Vec<Option<f32>>>,
-    /// Credit that is finer than a turn: per sampled token of the turns that train.
+    /// Columns on tokens: per sampled token of the turns that train.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tokens: BTreeMap<String, Vec<Option<f32>>>,
+    /// The part of what estimators called reward that lay on single tokens, per sampled token of the turns that train;
+    /// absent where none did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub token_rewards: Vec<f32>,
+    /// Credit that is finer than a turn, as it was spread onto the sampled tokens of the turns that train.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_credit: Vec<Option<f32>>,
 }
@@ -156,7 +165,8 @@ impl<'de> Deserialize<'de> for Key {
 }
 
 impl GroupRecord {
-    /// The group as a rollout recorded it (rewards on single tokens are part of their turn's).
+    /// The group as a rollout recorded it (rewards on single tokens are part of their turn's). [`restore`] gives back what
+    /// critics and estimators made of it too.
     pub fn into_log(self) -> GroupLog {
         let support = |s: usize| s.checked_sub(1).and_then(|i| self.supports.get(i).cloned());
         let turns = self
@@ -229,7 +239,7 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
                     }),
                 })
                 .collect();
-            let column = |c: &ascribe_core::Column| sampled.clone().map(|i| c.get(i)).collect::<Option<Vec<f32>>>();
+            let column = |c: &Column| sampled.clone().map(|i| c.get(i)).collect::<Option<Vec<f32>>>();
             let key = |id| Key(batch.keys.bytes(id).to_vec());
             let notes = &batch.notes[r];
             TurnRecord {
@@ -265,10 +275,13 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
             }
         })
         .collect();
-    let states = batch.signals.iter().filter(|(_, s)| s.scope == Scope::State).map(|(name, s)| {
-        let at = first + group.index();
-        (name.clone(), (at..=at + n_training).map(|i| s.column.get(i)).collect())
-    });
+    let of_scope = |scope, rows: std::ops::Range<usize>| {
+        let named = batch.signals.iter().filter(move |(_, s)| s.scope == scope);
+        named.map(move |(name, s)| (name.clone(), rows.clone().map(|i| s.column.get(i)).collect())).collect()
+    };
+    let at = first + group.index();
+    let token_rewards = &batch.sampled.reward[group.sampled()];
+    let finer = !(credit.tokens.is_empty() && credit.spans.is_empty());
     GroupRecord {
         update,
         phase: phase.into(),
@@ -288,12 +301,14 @@ pub fn record(batch: &Batch, group: Group<'_>, credit: &Credit, update: u32, pha
             .chain(about.aside_leaves.range())
             .map(|l| {
                 let leaf = &batch.leaves[l];
-                let turn = (leaf.turn != ascribe_core::batch::ROOT).then(|| leaf.turn as usize - first);
+                let turn = (leaf.turn != ROOT).then(|| leaf.turn as usize - first);
                 LeafLog { turn, end: leaf.end.clone(), seed: leaf.seed }
             })
             .collect(),
-        states: states.collect(),
-        token_credit: credit.tokens.iter().collect(),
+        states: of_scope(Scope::State, at..at + n_training + 1),
+        tokens: of_scope(Scope::Token, group.sampled()),
+        token_rewards: if token_rewards.iter().any(|r| *r != 0.0) { token_rewards.to_vec() } else { Vec::new() },
+        token_credit: if finer { spread(group, credit).advantage.iter().collect() } else { Vec::new() },
     }
 }
 
@@ -307,9 +322,37 @@ pub fn path(all: &Path, update: u32) -> PathBuf {
 /// # Errors
 /// If it cannot be written.
 pub fn write(disk: &Disk, all: &Path, update: u32, phase: &str, batch: &Batch, credit: &[Credit]) -> Result<(), DiskError> {
-    let text: Vec<u8> = batch.groups().zip(credit).flat_map(|(g, c)| line(&record(batch, g, c, update, phase))).collect();
+    let records: Vec<GroupRecord> = batch.groups().zip(credit).map(|(g, c)| record(batch, g, c, update, phase)).collect();
+    write_records(disk, &path(all, update), &records)
+}
+
+/// Saves groups as a batch. It is the caller's to sync it.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_records(disk: &Disk, path: &Path, records: &[GroupRecord]) -> Result<(), DiskError> {
+    let text: Vec<u8> = records.iter().flat_map(line).collect();
     let packed = zstd::encode_all(&text[..], 3).expect("packing into memory cannot fail");
-    disk.write_unsynced(&path(all, update), &packed)
+    disk.write_unsynced(path, &packed)
+}
+
+/// The updates whose batches lie in the folder of all, ascending; none where there is no such folder.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn saved(all: &Path) -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(all) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let mut updates = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        updates.extend(name.to_str().and_then(|n| n.strip_suffix(".jsonl.zst")).and_then(|n| n.parse::<u32>().ok()));
+    }
+    updates.sort_unstable();
+    Ok(updates)
 }
 
 /// Removes the batches of updates after `update`: a run that goes on from there makes them again.
@@ -330,19 +373,119 @@ pub fn cut(disk: &Disk, all: &Path, update: u32) -> Result<(), DiskError> {
 /// Reads a saved batch.
 ///
 /// # Errors
-/// If it cannot be read or is not one.
+/// If it cannot be read or is not one; the message names the file, and the line where one is at fault.
 pub fn read(path: &Path) -> io::Result<Vec<GroupRecord>> {
-    let text = zstd::decode_all(fs::File::open(path)?)?;
+    let packed = fs::File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+    let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}{what}", path.display()));
+    let text = zstd::decode_all(packed).map_err(|e| damaged(format!(": it cannot be unpacked: {e}")))?;
     text.split(|b| *b == b'\n')
-        .filter(|line| !line.is_empty())
-        .map(|line| serde_json::from_slice(line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e)))
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty())
+        .map(|(i, line)| serde_json::from_slice(line).map_err(|e| damaged(format!(":{}: {e}", i + 1))))
         .collect()
+}
+
+/// A saved batch as the estimators of its update saw it, and the credit that trained.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// The batch, with rewards as they were weighted and the columns of critics. Snapshots and privileged texts are not
+    /// saved; of credit, neither weights of the loss nor targets are.
+    pub batch: Batch,
+    /// Credit of each group, after all transforms.
+    pub credit: Vec<Credit>,
+}
+
+/// Why a saved batch cannot be restored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// Its groups are none.
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    /// A column does not fit its group.
+    #[error("group {group}: {what}")]
+    Column {
+        /// The group's place in the batch.
+        group: usize,
+        /// What does not fit.
+        what: String,
+    },
+}
+
+/// Gives back a batch from its groups.
+///
+/// # Errors
+/// If they are not as [`write()`] saved them.
+pub fn restore(records: &[GroupRecord]) -> Result<Restored, RestoreError> {
+    let logs = records.iter().cloned().map(GroupRecord::into_log).collect();
+    let mut batch = Batch::from_groups(logs, NonFinite::Refuse)?;
+    let mut credit = Vec::with_capacity(records.len());
+    let (mut states, mut tokens) = (BTreeMap::new(), BTreeMap::new());
+    for (g, record) in records.iter().enumerate() {
+        let misfit = |what: String| RestoreError::Column { group: record.group, what };
+        let fits = |what: &str, n: usize, want: usize| match n == want {
+            true => Ok(()),
+            false => Err(misfit(format!("{n} numbers of {what} for {want}"))),
+        };
+        let group = batch.group(g);
+        let (rows, sampled) = (group.rows(), group.sampled());
+        if !begins_with(record, rows.len()) {
+            return Err(misfit("its turns are not in order: those on paths that train come first".into()));
+        }
+        for (name, column) in &record.states {
+            fits(&format!("`{name}`"), column.len(), rows.len() + 1)?;
+            put(&mut states, name, batch.scope_len(Scope::State), rows.start + g, column);
+        }
+        for (name, column) in &record.tokens {
+            fits(&format!("`{name}`"), column.len(), sampled.len())?;
+            put(&mut tokens, name, batch.scope_len(Scope::Token), sampled.start, column);
+        }
+        if !record.token_credit.is_empty() {
+            fits("token credit", record.token_credit.len(), sampled.len())?;
+        }
+        credit.push(Credit {
+            turns: record.turns[..rows.len()].iter().map(|turn| turn.advantage).collect(),
+            tokens: record.token_credit.clone().into(),
+            ..Credit::default()
+        });
+        if !record.token_rewards.is_empty() {
+            fits("token rewards", record.token_rewards.len(), sampled.len())?;
+            batch.sampled.reward[sampled].copy_from_slice(&record.token_rewards);
+        }
+        let first = rows.start;
+        record.turns.iter().enumerate().for_each(|(t, turn)| batch.turns.reward[first + t] = turn.reward);
+    }
+    for (scope, columns) in [(Scope::State, states), (Scope::Token, tokens)] {
+        for (name, column) in columns {
+            let signal = Signal { scope, provider: "the saved batch".into(), column };
+            batch.add_signal(&name, signal).map_err(|what| RestoreError::Column { group: 0, what })?;
+        }
+    }
+    Ok(Restored { batch, credit })
+}
+
+/// Whether the first `n` turns are those on paths that train, and no others are.
+fn begins_with(record: &GroupRecord, n: usize) -> bool {
+    let mut trains = vec![false; record.turns.len()];
+    for leaf in record.leaves.iter().filter(|leaf| leaf.end.trains()) {
+        let mut at = leaf.turn;
+        while let Some(t) = at.filter(|t| !trains[*t]) {
+            trains[t] = true;
+            at = record.turns[t].parent;
+        }
+    }
+    trains.iter().enumerate().all(|(t, trains)| *trains == (t < n))
+}
+
+/// Puts a group's part into a column of the whole batch.
+fn put(columns: &mut BTreeMap<String, Column>, name: &str, n: usize, at: usize, part: &[Option<f32>]) {
+    let column = columns.entry(name.to_string()).or_insert_with(|| Column::absent(n));
+    part.iter().enumerate().filter(|(_, x)| x.is_some()).for_each(|(i, x)| column.set(at + i, *x));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ascribe_core::batch::NonFinite;
+    use ascribe_core::credit::SpanCredit;
     use ascribe_core::log::End;
 
     #[test]
@@ -380,7 +523,13 @@ mod tests {
             ],
             ..GroupLog::default()
         };
-        let batch = Batch::from_groups(vec![group.clone(), group], NonFinite::Refuse).unwrap();
+        let mut batch = Batch::from_groups(vec![group.clone(), group], NonFinite::Refuse).unwrap();
+        // Columns of critics, with a gap, and rewards that are not the environment's.
+        let column: Column = (0..batch.scope_len(Scope::State)).map(|i| (i != 1).then_some(i as f32)).collect();
+        batch.add_signal("value", Signal { scope: Scope::State, provider: "critic".into(), column }).unwrap();
+        let column = Column::full((0..batch.scope_len(Scope::Token)).map(|i| i as f32 / 8.0).collect());
+        batch.add_signal("kl", Signal { scope: Scope::Token, provider: "reference".into(), column }).unwrap();
+        batch.combine_rewards(&BTreeMap::from([("env".into(), 2.0), ("kl".into(), -1.0)])).unwrap();
         let credit: Vec<Credit> = batch.groups().map(|g| Credit::per_turn(vec![0.25; g.n_turns()])).collect();
         let folder = tempfile::tempdir().unwrap();
         write(&Disk::default(), folder.path(), 12, "rl", &batch, &credit).unwrap();
@@ -389,9 +538,42 @@ mod tests {
         // failed turns come last: 1 and 2 train, 0 and 3 do not; 3 still continues 1
         assert_eq!(saved[1].turns.iter().map(|t| t.parent).collect::<Vec<_>>(), [None, Some(0), None, Some(0)]);
 
-        let again = Batch::from_groups(saved.iter().cloned().map(GroupRecord::into_log).collect(), NonFinite::Refuse).unwrap();
-        let twice: Vec<GroupRecord> = again.groups().zip(&credit).map(|(g, c)| record(&again, g, c, 12, "rl")).collect();
-        assert_eq!(twice, saved);
+        let again = restore(&saved).unwrap();
+        let records = |batch: &Batch, credit: &[Credit]| -> Vec<GroupRecord> {
+            batch.groups().zip(credit).map(|(g, c)| record(batch, g, c, 12, "rl")).collect()
+        };
+        assert_eq!(records(&again.batch, &again.credit), saved);
+        assert_eq!(again.credit, credit);
+        for (a, b) in batch.groups().zip(again.batch.groups()) {
+            assert_eq!((a.rewards(), a.token_rewards()), (b.rewards(), b.token_rewards()));
+        }
+
+        // Credit of spans and tokens is saved as it was spread.
+        let span = SpanCredit { turn: 1, start: 0, end: 1, advantage: Some(-1.0) };
+        let finer: Vec<Credit> = credit.iter().map(|c| Credit { spans: vec![span.clone()], ..c.clone() }).collect();
+        let saved_finer = records(&batch, &finer);
+        assert_eq!(saved_finer[1].token_credit, [Some(0.25), Some(-1.0)]);
+        let again = restore(&saved_finer).unwrap();
+        assert_eq!(spread(again.batch.group(1), &again.credit[1]), spread(batch.group(1), &finer[1]));
+
+        let mut other = saved.clone();
+        other[1].states.get_mut("value").unwrap().pop();
+        assert_eq!(restore(&other).unwrap_err().to_string(), "group 1: 2 numbers of `value` for 3");
+        let mut other = saved.clone();
+        let ends = [other[0].leaves[1].end.clone(), other[0].leaves[0].end.clone()];
+        other[0].leaves.iter_mut().zip(ends).for_each(|(leaf, end)| leaf.end = end);
+        assert_eq!(
+            restore(&other).unwrap_err().to_string(),
+            "group 0: its turns are not in order: those on paths that train come first"
+        );
+
+        let at = path(folder.path(), 12);
+        assert_eq!(super::saved(folder.path()).unwrap(), [12]);
+        fs::write(&at, zstd::encode_all(&b"\n{\"update\": 12}\n"[..], 3).unwrap()).unwrap();
+        let told = read(&at).unwrap_err().to_string();
+        assert!(told.contains("000012.jsonl.zst:2: missing field `phase`"), "{told}");
+        fs::write(&at, "no archive").unwrap();
+        assert!(read(&at).unwrap_err().to_string().contains("000012.jsonl.zst: it cannot be unpacked"));
 
         write(&Disk::default(), folder.path(), 13, "rl", &batch, &credit).unwrap();
         cut(&Disk::default(), folder.path(), 12).unwrap();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ascribe_core::experiment::Plan;
+use ascribe_core::{AdvantageEstimator, Now, Slot};
 use ascribe_run::checkpoint;
 use ascribe_run::disk::{Disk, Gate, Operation, Pass};
 use ascribe_run::evaluate::Mode;
@@ -224,6 +225,12 @@ fn a_run_learns_and_writes_what_it_should() {
     assert_eq!((by_task[0].name.as_str(), by_task[0].category.as_deref()), ("test/0", Some("even")));
     let batch = trajectories::read(&trajectories::path(&place.run.join(name::TRAJECTORIES), 40)).unwrap();
     assert_eq!(batch.len(), 5);
+    // Without transforms, what is estimated again is what trained.
+    let restored = trajectories::restore(&batch).unwrap();
+    let estimator: Slot<dyn AdvantageEstimator> = toml::from_str("centred = {}").unwrap();
+    let now = Now { update: 39, ..Now::default() };
+    let again: Vec<_> = restored.batch.groups().map(|group| estimator.estimate(group, &now).unwrap()).collect();
+    assert_eq!(again, restored.credit);
     for file in [name::EXPERIMENT, name::RESOLVED, name::PROVENANCE, name::RESULT, name::LOG] {
         assert!(place.run.join(file).is_file(), "{file}");
     }
