@@ -2,9 +2,9 @@
 //! had not stopped.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use ascribe_tests::{binary, said};
 use tempfile::TempDir;
 
 const EXPERIMENT: &str = r#"
@@ -28,18 +28,8 @@ const WORLDS: [(&str, &str); 6] = [
     (TOOL, "critic.steps.process-model = { labels = \"validity\", column = \"turn_reward\" }\n"),
 ];
 
-/// The binary under test, built with this test.
-fn binary() -> PathBuf {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe")
-}
-
 fn ascribe(folder: &TempDir, args: &[&str]) -> Output {
     Command::new(binary()).args(args).current_dir(folder.path()).output().expect("the binary runs")
-}
-
-fn said(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
 const INDEPENDENT: &str = "rollout.independent = { groups = 4, group_size = 4, decode = \"admissible\" }\n";

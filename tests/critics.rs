@@ -5,7 +5,6 @@ use std::process::Command;
 
 /// Metrics of the first update of a run with this critic, in micro-batches of 200 tokens.
 fn first_update(critic: &str) -> serde_json::Value {
-    let exe = std::env::current_exe().expect("a running test has a path");
     let place = tempfile::tempdir().unwrap();
     let text = format!(
         "environment.bugfix = {{ call_cost = 0.01 }}
@@ -20,8 +19,7 @@ fn first_update(critic: &str) -> serde_json::Value {
     );
     let file = place.path().join("experiment.toml");
     std::fs::write(&file, text).unwrap();
-    let binary = exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe");
-    let ran = Command::new(binary).arg("run").arg(&file).current_dir(place.path()).output().unwrap();
+    let ran = Command::new(ascribe_tests::binary()).arg("run").arg(&file).current_dir(place.path()).output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let metrics = std::fs::read_to_string(place.path().join("runs/experiment/main/seed-0/metrics.jsonl")).unwrap();
     serde_json::from_str(metrics.lines().next().unwrap()).unwrap()

@@ -4,8 +4,6 @@ use std::process::Command;
 
 #[test]
 fn a_device_that_cannot_be_had_is_refused() {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    let binary = exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe");
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace");
     let experiment = root.join("experiments/quickstart.toml");
     let cases: [(&[&str], &str); 4] = [
@@ -16,9 +14,14 @@ fn a_device_that_cannot_be_had_is_refused() {
     ];
     for (settings, remedy) in cases {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let out =
-            Command::new(&binary).arg("run").arg(&experiment).args(settings).current_dir(folder.path()).output().expect("runs");
-        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let out = Command::new(ascribe_tests::binary())
+            .arg("run")
+            .arg(&experiment)
+            .args(settings)
+            .current_dir(folder.path())
+            .output()
+            .expect("runs");
+        let said = ascribe_tests::said(&out);
         assert_eq!(out.status.code(), Some(2), "{settings:?}: {said}");
         assert!(said.contains(remedy) && !said.contains("panicked"), "{settings:?}: {said}");
     }

@@ -1,13 +1,12 @@
 //! Grids in runs of the real binary: processes that are killed, that share a folder, and cells that fail.
 #![allow(clippy::unwrap_used)]
 
-mod grids;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-use grids::{Place, experiment, in_the_middle, said, wait_until};
+use ascribe_tests::grids::{Place, experiment, in_the_middle, wait_until};
+use ascribe_tests::said;
 
 #[test]
 fn a_grid_is_planned_run_and_reported() {

@@ -50,8 +50,7 @@ impl Place {
         Self { path, _folder: folder }
     }
     pub fn command(&self, words: &[&str]) -> Command {
-        let exe = std::env::current_exe().expect("a running test has a path");
-        let mut command = Command::new(exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe"));
+        let mut command = Command::new(crate::binary());
         command.args(words).current_dir(&self.path).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
         command
     }
@@ -109,10 +108,6 @@ fn without_clock(page: Vec<u8>) -> Vec<u8> {
         }
     }
     page.into_bytes()
-}
-
-pub fn said(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {

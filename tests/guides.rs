@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use std::process::{Command, Output};
+
+use ascribe_tests::{ascribe, said};
 
 /// What a piece is shown without. It may say everything anew.
 const BASE: &str = r#"
@@ -25,12 +26,6 @@ group_size = 2
 learning_rate = 1e-3
 "#;
 
-fn ascribe(folder: &Path, args: &[&str]) -> Output {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    let binary = exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe");
-    Command::new(binary).args(args).current_dir(folder).output().unwrap()
-}
-
 fn guide(name: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let text = std::fs::read_to_string(root.join("docs/guide").join(name)).unwrap();
@@ -52,8 +47,7 @@ fn failures(name: &str, args: &[&str]) -> Vec<String> {
         std::fs::write(place.path().join("README.md"), "It will.").unwrap();
         std::fs::write(place.path().join("shown.toml"), short(piece)).unwrap();
         let out = ascribe(place.path(), args);
-        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        (!out.status.success()).then(|| format!("{name}, piece {}:\n{piece}{said}", i + 1))
+        (!out.status.success()).then(|| format!("{name}, piece {}:\n{piece}{}", i + 1, said(&out)))
     };
     pieces.iter().enumerate().filter_map(of).collect()
 }

@@ -11,9 +11,7 @@ fn root() -> PathBuf {
 
 /// The target folder that this test was built into: burn's build in it is shared.
 fn target() -> PathBuf {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    let release = exe.ancestors().nth(2).expect("target/release/deps/test");
-    release.parent().expect("target/release").to_path_buf()
+    ascribe_tests::built().parent().expect("target/release").to_path_buf()
 }
 
 fn cargo(folder: &Path, args: &[&str]) -> Output {

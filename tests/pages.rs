@@ -1,8 +1,6 @@
 //! Pages: what commands that make them say, and what a browser sees in them.
 #![allow(clippy::unwrap_used)]
 
-mod browser;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,17 +10,9 @@ use ascribe_core::environment::TaskId;
 use ascribe_core::log::{Context, LeafLog, Limit, Origin, Stop, Validity};
 use ascribe_run::disk::Disk;
 use ascribe_run::trajectories::{self, GroupRecord, Key, TurnRecord};
-use browser::{Browser, Tab};
-
-fn ascribe(folder: &Path, words: &[&str]) -> Output {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    let binary = exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe");
-    Command::new(binary).args(words).current_dir(folder).output().unwrap()
-}
-
-fn said(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
-}
+use ascribe_tests::browser::{Browser, Tab};
+use ascribe_tests::grids::{Place, experiment};
+use ascribe_tests::{ascribe, said};
 
 const WON: End = End::Terminated { success: true };
 const LOST: End = End::Terminated { success: false };
@@ -633,4 +623,37 @@ fn ten_thousand_trajectories_open() {
         bytes as f64 / 1e6
     );
     assert_eq!(tab.problems(), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs Chromium"]
+fn the_report_of_a_grid_opens_without_a_request() {
+    let place = Place::new(&experiment(40, "[grid.arm.broken]\nestimator.command = { run = [\"false\"] }"));
+    place.ascribe(&["grid", "run", "study.toml"]);
+    let mut browser = Browser::start();
+    let mut tab = browser.open(&place.grid().join("report/index.html"));
+    for (dark, print) in [(false, false), (true, false), (false, true)] {
+        tab.media(dark, print);
+        assert_eq!(tab.problems(), Vec::<String>::new());
+        // Paper and ink are told apart, and what is drawn takes part in it.
+        assert_ne!(
+            tab.text("getComputedStyle(document.body).color"),
+            tab.text("getComputedStyle(document.body).backgroundColor")
+        );
+        let drawn = tab.number("[...document.querySelectorAll('figure svg text')].filter(t => getComputedStyle(t).fill === getComputedStyle(document.body).backgroundColor).length");
+        assert_eq!(drawn, 0.0, "text of figures in the colour of the paper");
+    }
+    assert!(tab.number("document.querySelectorAll('figure svg').length") >= 3.0);
+    assert_eq!(tab.number("document.querySelectorAll('h1').length"), 1.0);
+    assert_eq!(
+        tab.number("[...document.querySelectorAll('nav a')].filter(a => !document.querySelector(a.getAttribute('href'))).length"),
+        0.0
+    );
+    assert_eq!(tab.number("[...document.querySelectorAll('figure svg, svg[role]')].filter(s => !s.getAttribute('aria-label') && !s.closest('[aria-label]')).length"), 0.0);
+    // Arms are named, the one that failed too.
+    for arm in ["grpo", "grpo + random", "rloo", "broken"] {
+        assert!(tab.text("document.body.innerText").contains(arm), "{arm}");
+    }
+    tab.press("Tab");
+    assert_eq!(tab.text("document.activeElement.textContent"), "Skip to the report");
 }

@@ -21,10 +21,8 @@ struct Measured {
 
 /// Runs the quickstart and reads what it measured after cloning and after reinforcement learning.
 fn quickstart(seed: u64, settings: &[&str]) -> [Measured; 2] {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    let binary = exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let out = Command::new(binary)
+    let out = Command::new(ascribe_tests::binary())
         .args(["run", root().join("experiments/quickstart.toml").to_str().expect("UTF-8"), "--seed", &seed.to_string()])
         .args(settings)
         .current_dir(folder.path())

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ascribe_core::{Draw, Seeds};
+use ascribe_tests::{binary, said};
 use tempfile::TempDir;
 
 /// A few seconds of training on the tabular policy.
@@ -44,12 +45,6 @@ rollout.expert = { groups = 4, group_size = 2 }
 name = "grpo"
 "#;
 
-/// The binary under test, built with this test.
-fn binary() -> PathBuf {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    exe.ancestors().nth(2).expect("target/release/deps/test").join("ascribe")
-}
-
 /// A folder with an experiment in it.
 struct Place {
     folder: TempDir,
@@ -80,10 +75,6 @@ impl Place {
     fn metrics(&self) -> String {
         fs::read_to_string(self.run().join("metrics.jsonl")).unwrap_or_default()
     }
-}
-
-fn said(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
 /// Each update stands there once, in order.

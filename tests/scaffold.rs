@@ -5,15 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use ascribe_tests::said;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace").to_path_buf()
 }
 
 /// The target folder that this test was built into: what is built in it is shared.
 fn built() -> PathBuf {
-    let exe = std::env::current_exe().expect("a running test has a path");
-    let release = exe.ancestors().nth(2).expect("target/release/deps/test");
-    release.parent().expect("target/release").to_path_buf()
+    ascribe_tests::built().parent().expect("target/release").to_path_buf()
 }
 
 /// The target folder of a copied checkout. Cargo tells packages of one workspace from those of its copy by nothing but their place
@@ -30,10 +30,6 @@ fn folder(name: &str) -> PathBuf {
     }
     fs::create_dir_all(&folder).expect("a folder");
     folder
-}
-
-fn said(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
 /// Runs cargo, which must succeed without a warning.

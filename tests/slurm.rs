@@ -1,8 +1,6 @@
 //! Grids on Slurm: its daemons on this machine, where they can be started, and the real binary.
 #![allow(clippy::unwrap_used)]
 
-mod grids;
-
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,7 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use grids::{Place, experiment, in_the_middle, said, wait_until};
+use ascribe_tests::grids::{Place, experiment, in_the_middle, wait_until};
+use ascribe_tests::said;
 
 /// A name that a shell, a script's directives and Slurm's file names would each read otherwise.
 const ODD: &str = "o'ne two$x %j é";

@@ -291,17 +291,14 @@ pub(crate) fn page(name: &str) -> Option<String> {
 /// What an alarm watches, and what to change where it goes off.
 pub(crate) fn alarm_page(name: &str) -> Option<String> {
     let watch = alarms::watch(name)?;
-    let (metric, nodes) = match watch.metric.strip_prefix('/') {
-        Some(of_node) => (format!("NODE/{of_node}"), ", added up over the policy nodes,"),
-        None => (watch.metric.to_string(), ""),
-    };
+    let (metric, which) = watch.family();
     let threshold = match watch.at {
         f64::MIN_POSITIVE => "above 0".to_string(),
         at if watch.floor => format!("{at} or less"),
         at => format!("{at} or more"),
     };
     let does = if watch.action == AlarmAction::Stop { "stops the run, after a checkpoint" } else { "warns, once in a phase" };
-    let mut out = format!("alarm {name}\n\n  Goes off where `{metric}`{nodes} is {threshold}; then it {does}.");
+    let mut out = format!("alarm {name}\n\n  Goes off where `{metric}`{which} is {threshold}; then it {does}.");
     if watch.sampled_only {
         out += " It says nothing about actions that an expert gave.";
     }
@@ -356,8 +353,8 @@ mod tests {
         for watch in &WATCHES {
             let page = alarm_page(watch.key).unwrap();
             assert!(page.contains(watch.advice) && page.contains(&format!("[alarm.{}]", watch.key)), "{page}");
-            let metric = watch.metric.trim_start_matches('/');
-            assert!(super::page(metric).or_else(|| super::page(&format!("actor/{metric}"))).is_some(), "`{metric}` has no page");
+            let metric = watch.family().0.replace("NODE", "actor");
+            assert!(super::page(&metric).is_some(), "`{metric}` has no page");
         }
         let page = alarm_page("anchor-misses").unwrap();
         assert!(page.contains("`group/anchor_hit_rate` is 0.05 or less; then it warns"), "{page}");

@@ -57,6 +57,17 @@ enum Several {
 }
 
 impl Watch {
+    /// Name of the metric as documentation has it, and what of several counts, in words.
+    pub fn family(&self) -> (String, &'static str) {
+        match (self.metric.strip_prefix('/'), self.several) {
+            (None, _) => (self.metric.into(), ""),
+            (Some(of_node), Several::Sum) => (format!("NODE/{of_node}"), ", added up over the policy nodes,"),
+            (Some(of_critic), Several::NearestToZero) => {
+                (format!("critic/NAME/{of_critic}"), " of any critic, its sign left out,")
+            }
+        }
+    }
+
     /// The number it watches.
     fn seen(&self, metrics: &Metrics) -> Option<f64> {
         if !self.metric.starts_with('/') {
