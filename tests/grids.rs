@@ -38,6 +38,7 @@ pub struct Place {
 }
 
 impl Place {
+    /// One with this experiment.
     pub fn new(text: &str) -> Self {
         Self::named("place", text)
     }
@@ -49,14 +50,17 @@ impl Place {
         std::fs::write(path.join("study.toml"), text).unwrap();
         Self { path, _folder: folder }
     }
+    /// A command of the binary in it, not started.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(crate::binary());
         command.args(words).current_dir(&self.path).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
         command
     }
+    /// Runs a command to its end.
     pub fn ascribe(&self, words: &[&str]) -> Output {
         self.command(words).output().unwrap()
     }
+    /// The folder of its grid.
     pub fn grid(&self) -> PathBuf {
         self.path.join("runs/study")
     }
@@ -110,6 +114,7 @@ fn without_clock(page: Vec<u8>) -> Vec<u8> {
     page.into_bytes()
 }
 
+/// Waits until something holds, long enough for a busy machine.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let since = Instant::now();
     while !holds() {

@@ -190,7 +190,7 @@ fn a_page_holds_every_arm_and_says_what_went_wrong() {
     // A control differs from its arm in the transform, and in nothing else.
     let control = &arms[arms.find("How rloo + shuffle differs from rloo").unwrap()..];
     let control = &control[..control.find("</table>").unwrap()];
-    assert!(control.contains("transform.0.shuffle") && !control.contains("estimator."), "{control}");
+    assert!(control.contains("transform.0") && control.contains("shuffle = {}") && !control.contains("estimator."), "{control}");
     assert!(section(&page, "checklist").contains("of rloo"));
 }
 

@@ -1,5 +1,6 @@
 //! Why a run could not begin, go on or be measured.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ascribe_core::build::BuildError;
@@ -103,7 +104,8 @@ impl std::fmt::Display for Difference {
 /// A key, and its value on either side as TOML; `None` where it is not there.
 pub type Differing = (String, Option<String>, Option<String>);
 
-/// The keys in which two experiments differ. What differs alike in all phases is said once.
+/// The keys in which two experiments differ. What differs alike in all phases is said once; a table that only one of them has is
+/// one key, with all that is in it.
 pub fn differences(there: &str, asked: &str) -> Vec<Differing> {
     let (Ok(there_table), Ok(asked_table)) = (there.parse::<toml::Table>(), asked.parse::<toml::Table>()) else {
         return vec![("identity".into(), Some(there.into()), Some(asked.into()))];
@@ -113,15 +115,9 @@ pub fn differences(there: &str, asked: &str) -> Vec<Differing> {
         phases.into_iter().flatten().enumerate().map(|(i, phase)| format!("phase.{}.", label(phase, i))).collect()
     };
     let (there_phases, asked_phases) = (phases(&there_table), phases(&asked_table));
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    flatten("", &toml::Value::Table(there_table), &mut a);
-    flatten("", &toml::Value::Table(asked_table), &mut b);
-    let mut keys: Vec<&String> = a.iter().chain(&b).map(|(key, _)| key).collect();
-    keys.sort();
-    keys.dedup();
-    let get = |of: &[(String, String)], key: &str| of.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone());
-    let all: Vec<Differing> =
-        keys.into_iter().map(|key| (key.clone(), get(&a, key), get(&b, key))).filter(|(_, x, y)| x != y).collect();
+    let mut all: Vec<Differing> = Vec::new();
+    differing("", Some(&toml::Value::Table(there_table)), Some(&toml::Value::Table(asked_table)), &mut all);
+    all.sort();
     if there_phases != asked_phases {
         return all;
     }
@@ -143,15 +139,31 @@ fn label(item: &toml::Value, i: usize) -> String {
     item.get("name").and_then(toml::Value::as_str).map_or_else(|| i.to_string(), str::to_string)
 }
 
-fn flatten(path: &str, value: &toml::Value, out: &mut Vec<(String, String)>) {
-    let under = |key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
+/// What a table or a list of tables holds, by name; `None` for anything else.
+fn children(value: &toml::Value) -> Option<BTreeMap<String, &toml::Value>> {
     match value {
-        toml::Value::Table(table) if !table.is_empty() => table.iter().for_each(|(key, v)| flatten(&under(key), v, out)),
-        toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
-            items.iter().enumerate().for_each(|(i, v)| flatten(&under(&label(v, i)), v, out));
+        toml::Value::Table(table) => Some(table.iter().map(|(key, value)| (key.clone(), value)).collect()),
+        toml::Value::Array(items) if items.iter().all(toml::Value::is_table) => {
+            Some(items.iter().enumerate().map(|(i, item)| (label(item, i), item)).collect())
         }
-        leaf => out.push((path.into(), leaf.to_string())),
+        _ => None,
     }
+}
+
+fn differing(path: &str, there: Option<&toml::Value>, asked: Option<&toml::Value>, out: &mut Vec<Differing>) {
+    if there == asked {
+        return;
+    }
+    if let (Some(there), Some(asked)) = (there.and_then(children), asked.and_then(children)) {
+        let keys: BTreeSet<&String> = there.keys().chain(asked.keys()).collect();
+        for key in keys {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            differing(&path, there.get(key).copied(), asked.get(key).copied(), out);
+        }
+        return;
+    }
+    let text = |value: Option<&toml::Value>| value.map(ToString::to_string);
+    out.push((path.into(), text(there), text(asked)));
 }
 
 #[cfg(test)]
@@ -167,7 +179,7 @@ mod tests {
         assert_eq!(
             keys,
             [
-                ("estimator.gae.gamma".to_string(), some("0.9"), None),
+                ("estimator.gae".to_string(), some("{ gamma = 0.9 }"), None),
                 ("estimator.grpo".to_string(), None, some("{}")),
                 ("updates".to_string(), some("2"), some("3")),
             ]
@@ -177,5 +189,8 @@ mod tests {
         assert_eq!(differences(&two("1", "1"), &two("2", "2")), [("x".to_string(), some("1"), some("2"))]);
         assert_eq!(differences(&two("1", "1"), &two("1", "2")), [("phase.b.x".to_string(), some("1"), some("2"))]);
         assert!(text.contains("  updates: 2 there, 3 asked for"), "{text}");
+        // A list of tables grows by its items.
+        let list = |x: &str| format!("transform = [{x}]\n");
+        assert_eq!(differences(&list(""), &list("{ clip = {} }")), [("transform.0".to_string(), None, some("{ clip = {} }"))]);
     }
 }
