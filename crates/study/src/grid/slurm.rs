@@ -123,7 +123,7 @@ pub enum Submitted {
 /// writes the report.
 ///
 /// # Errors
-/// If the folder cannot be read or written, Slurm refuses a job, or an arm cannot choose.
+/// If the folder cannot be read or written, or Slurm refuses a job.
 pub fn submit(plan: &Plan, folder: &GridFolder, how: &Slurm, on: &mut dyn FnMut(Event<'_>)) -> Result<Submitted, GridError> {
     let tuning = plan.tuning()?;
     if !tuning.is_empty() {
