@@ -654,6 +654,8 @@ fn the_report_of_a_grid_opens_without_a_request() {
     for arm in ["grpo", "grpo + random", "rloo", "broken"] {
         assert!(tab.text("document.body.innerText").contains(arm), "{arm}");
     }
+    // Paper has no keys.
+    tab.media(false, false);
     tab.press("Tab");
     assert_eq!(tab.text("document.activeElement.textContent"), "Skip to the report");
 }
