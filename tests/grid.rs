@@ -127,6 +127,30 @@ fn a_cell_whose_process_is_killed_is_taken_over() {
 }
 
 #[test]
+fn a_killed_cell_has_not_failed_and_goes_on() {
+    let text = experiment(150, "");
+    let whole = Place::new(&text);
+    assert!(whole.ascribe(&["grid", "run", "study.toml"]).status.success());
+    let place = Place::new(&text);
+    let mut driver = place.command(&["grid", "run", "study.toml", "--jobs", "1"]).spawn().unwrap();
+    wait_until("a run in the middle", || in_the_middle(&place) > 0);
+    // Its lock names the process.
+    let locks = place.locks();
+    let pid = locks.iter().find_map(|lock| std::fs::read_to_string(lock).ok()?.trim().parse::<u32>().ok()).unwrap();
+    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    assert_eq!(driver.wait().unwrap().code(), Some(1));
+    let status = said(&place.ascribe(&["grid", "status", "runs/study"]));
+    assert!(status.contains(" stopped") && !status.contains("failed"), "{status}");
+    let resumed = place.ascribe(&["grid", "resume", "runs/study"]);
+    assert!(resumed.status.success(), "{}", said(&resumed));
+    let (of_whole, of_killed) = (whole.results(), place.results());
+    assert_eq!(of_whole.keys().collect::<Vec<_>>(), of_killed.keys().collect::<Vec<_>>());
+    for (path, bytes) in of_whole {
+        assert!(of_killed[&path] == bytes, "{} differs", path.display());
+    }
+}
+
+#[test]
 fn a_cell_that_fails_is_recorded_and_the_others_go_on() {
     let broken = "[grid.arm.broken]\nestimator.command = { run = [\"false\"] }";
     let place = Place::new(&experiment(20, broken));

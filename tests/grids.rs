@@ -79,6 +79,16 @@ impl Place {
         });
         files
     }
+    /// Files that say which process runs a cell, of cells that are not over.
+    pub fn locks(&self) -> Vec<PathBuf> {
+        let mut all = Vec::new();
+        walk(&self.grid().join("cells"), &mut |path| {
+            if path.ends_with("lock") && !path.with_file_name("result.json").exists() {
+                all.push(path.to_path_buf());
+            }
+        });
+        all
+    }
     /// How often each cell was begun or taken up again.
     pub fn starts(&self) -> Vec<usize> {
         let mut all = Vec::new();

@@ -248,7 +248,7 @@ pub(crate) struct GridArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum GridCommand {
     /// Say what would be run, in what the arms differ, and what so many seeds can show
-    Plan(ExperimentArgs),
+    Plan(GridCellsArgs),
     /// Run every cell that is not done, and write the tables
     Run(GridRunArgs),
     /// Go on with a grid
@@ -262,14 +262,21 @@ pub(crate) enum GridCommand {
     Cell(CellArgs),
 }
 
-/// `grid run`
+/// `grid plan`, and the cells of `grid run`
 #[derive(Debug, Args)]
-pub(crate) struct GridRunArgs {
+pub(crate) struct GridCellsArgs {
     #[command(flatten)]
     pub experiment: ExperimentArgs,
     /// One more axis, for example -m estimator.gae.lambda=0.9,0.95
     #[arg(short = 'm', value_name = "KEY=A,B")]
     pub axes: Vec<String>,
+}
+
+/// `grid run`
+#[derive(Debug, Args)]
+pub(crate) struct GridRunArgs {
+    #[command(flatten)]
+    pub cells: GridCellsArgs,
     #[command(flatten)]
     pub workers: Workers,
 }

@@ -16,14 +16,16 @@ use ascribe_study::grid::{
 };
 use ascribe_study::{Axis, Power, Replication};
 
-use crate::args::{CellArgs, FolderArgs, GridArgs, GridCommand, GridReportArgs, GridResumeArgs, GridRunArgs, Launcher, Workers};
+use crate::args::{
+    CellArgs, FolderArgs, GridArgs, GridCellsArgs, GridCommand, GridReportArgs, GridResumeArgs, GridRunArgs, Launcher, Workers,
+};
 use crate::output::{colours, complain, say, table};
 use crate::run::{base_of, patient_stop_signal, stop_signal};
 
 /// `grid`
 pub(crate) fn command(args: &GridArgs) -> ExitCode {
     let done = match &args.command {
-        GridCommand::Plan(args) => plan_of(&args.file, &args.settings).and_then(|plan| plan_text(&plan)).map(|text| say(&text)),
+        GridCommand::Plan(args) => plan(args).map(|text| say(&text)),
         GridCommand::Run(args) => return exit(run(args)),
         GridCommand::Resume(args) => return exit(resume(args)),
         GridCommand::Status(args) => status(args).map(|text| say(&text)),
@@ -61,14 +63,26 @@ fn plan_in(folder: &GridFolder) -> Result<(Plan, PathBuf), GridError> {
 }
 
 fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
-    let mut settings = args.experiment.settings.clone();
-    settings.extend(args.axes.iter().map(|axis| axis_setting(axis)).collect::<Result<Vec<_>, _>>()?);
-    let plan = plan_of(&args.experiment.file, &settings)?;
+    let settings = args.cells.settings()?;
+    let plan = plan_of(&args.cells.experiment.file, &settings)?;
     let folder = GridFolder::at(&plan.folder);
-    let done = reported(&plan, &folder)?.iter().filter(|(_, state)| *state == State::Done).count();
-    let prediction = plan.spec.prediction.as_ref().map(|path| base_of(&args.experiment.file).join(path));
-    folder.record(&args.experiment.file, &settings, prediction.as_deref(), done)?;
+    let measured = folder.measured()?;
+    let prediction = plan.spec.prediction.as_ref().map(|path| base_of(&args.cells.experiment.file).join(path));
+    folder.record(&args.cells.experiment.file, &settings, prediction.as_deref(), measured)?;
     drive(&plan, &folder, &args.workers, false)
+}
+
+fn plan(args: &GridCellsArgs) -> Result<String, GridError> {
+    let file = &args.experiment.file;
+    plan_text(&plan_of(file, &args.settings()?)?, &base_of(file))
+}
+
+impl GridCellsArgs {
+    /// Settings, axes among them.
+    fn settings(&self) -> Result<Vec<String>, GridError> {
+        let axes = self.axes.iter().map(|axis| axis_setting(axis)).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.experiment.settings.iter().cloned().chain(axes).collect())
+    }
 }
 
 /// `KEY=A,B` as a setting of the grid.
@@ -77,6 +91,13 @@ fn axis_setting(axis: &str) -> Result<String, GridError> {
         GridError::Changed(format!("`{axis}` is no axis: write -m KEY=VALUE,VALUE, for example -m estimator.gae.lambda=0.9,0.95"))
     };
     let (key, values) = axis.split_once('=').ok_or_else(wrong)?;
+    // Values in TOML may hold commas themselves; words need no quotes.
+    if let Ok(toml::Value::Array(list)) = format!("[{values}]").parse::<toml::Value>()
+        && !list.is_empty()
+        && !key.trim().is_empty()
+    {
+        return Ok(format!("grid.axis.{}=[{values}]", toml::Value::from(key.trim())));
+    }
     let quoted = |value: &str| match toml::de::DeValue::parse(value) {
         Ok(_) => value.to_string(),
         Err(_) => toml::Value::from(value).to_string(),
@@ -116,7 +137,14 @@ fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers, after_tuning: bool
             complain(&format!("stopped, as asked; runs were saved. Go on with: ascribe grid resume {shown}"));
             Ok(ExitCode::SUCCESS)
         }
-        Outcome::Finished { failed } => finished(plan, folder, failed),
+        Outcome::Finished { failed, killed: 0 } => finished(plan, folder, failed),
+        Outcome::Finished { killed, .. } => {
+            complain(&format!(
+                "the processes of {killed} cells were killed; what they saved is good. Go on with: ascribe grid resume {}",
+                folder.path().display()
+            ));
+            Ok(ExitCode::from(crate::FAILED))
+        }
     }
 }
 
@@ -182,6 +210,7 @@ fn told(event: &Event<'_>) -> String {
         }
         Event::Begun(cell) => format!("begins: {}", name(cell)),
         Event::Done { cell, seconds, done, cells } => format!("done {done}/{cells}: {}; {seconds:.1} s", name(cell)),
+        Event::Killed { cell, how } => format!("killed: {}: {how}", name(cell)),
         Event::Failed { cell, reason } => format!("failed: {}: {reason}", name(cell)),
         Event::Submitted(job) => {
             let what = match job.kind {
@@ -294,7 +323,7 @@ fn requeued() -> Result<ExitCode, GridError> {
 }
 
 /// What a grid would run, and what it could show.
-fn plan_text(plan: &Plan) -> Result<String, GridError> {
+fn plan_text(plan: &Plan, base: &Path) -> Result<String, GridError> {
     let (tuning, reported) = plan.n_cells();
     let seeds = plan.spec.seeds.all();
     let cells = match tuning {
@@ -302,6 +331,15 @@ fn plan_text(plan: &Plan) -> Result<String, GridError> {
         n => format!("{} cells: {n} to tune, {reported} to report", n + reported),
     };
     let mut out = format!("{}: {}\n{cells} in `{}`\n", plan.name, plan.question, plan.folder.display());
+    if let Some(prediction) = &plan.spec.prediction
+        && !base.join(prediction).is_file()
+    {
+        out += &format!("warning: the prediction `{}` is not there: write it before the first run\n", prediction.display());
+    }
+    let seldom = plan.arms.iter().filter(|arm| arm.measured_seldom).count();
+    if seldom > 0 {
+        out += "warning: runs are measured at the ends of their phases alone: set `evaluate.every`, or tables at equal budget along other axes than that of the budget stay empty\n";
+    }
     let first = plan.baseline();
     let slots = ["environment", "rollout", "estimator", "objective"];
     let mut header = vec!["arm"];
@@ -390,9 +428,10 @@ fn status(args: &FolderArgs) -> Result<String, GridError> {
             }
         };
         let tries = cell.tries.as_ref().map_or_else(String::new, |tries| tries.join(" "));
-        rows.push(vec![cell.id.clone(), cell.arm.clone(), tries, cell.seed.to_string(), word.into(), updates]);
+        let run = cell.run().display().to_string();
+        rows.push(vec![cell.id.clone(), cell.arm.clone(), tries, cell.seed.to_string(), word.into(), updates, run]);
     }
-    let mut out = table(&["cell", "arm", "tunes", "seed", "state", "updates"], rows);
+    let mut out = table(&["cell", "arm", "tunes", "seed", "state", "updates", "folder"], rows);
     if !reasons.is_empty() {
         out += &format!("\n\nfailed\n  {}", reasons.join("\n  "));
     }
@@ -418,7 +457,9 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String,
     let tables =
         sheets.iter().filter(|of| ["summary", "comparisons", "controls"].contains(&of.name.as_str())).map(NamedSheet::markdown);
     out += &format!("\n\n{}", tables.collect::<Vec<_>>().join("\n"));
-    for comparison in report.comparisons.iter().chain(&report.controls) {
+    // The baseline against its own control is told as the control's verdict.
+    let controls = report.controls.iter().filter(|comparison| comparison.arm != plan.baseline().name);
+    for comparison in report.comparisons.iter().chain(controls) {
         out += &format!("\n{} against {}: {}", comparison.arm, comparison.baseline, comparison.verdict);
     }
     out += &format!("\n\nspent, mean over runs\n{}", spent_text(&report.results));
@@ -427,7 +468,7 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String,
 }
 
 fn spent_text(results: &Results) -> String {
-    let columns = ["actor_tokens", "critic_tokens", "branch_tokens", "tokens", "env_steps"];
+    let columns = ["actor_tokens", "fed_tokens", "critic_tokens", "branch_tokens", "expert_tokens", "tokens", "env_steps"];
     let mut header = vec!["arm", "runs", "updates"];
     header.extend(columns);
     header.extend(["tuning tokens", "gradient norm"]);

@@ -318,6 +318,8 @@ pub enum AlarmName {
     AnchorMisses,
     /// Variance that a critic's values explain: exactly 0 where it says one number.
     ConstantCritic,
+    /// Nothing was left to train a policy node on.
+    EmptyUpdate,
 }
 
 /// `[alarm.NAME]`.

@@ -82,7 +82,7 @@ impl Watch {
 }
 
 /// What is watched.
-pub const WATCHES: [Watch; 13] = [
+pub const WATCHES: [Watch; 14] = [
     Watch {
         name: AlarmName::DegenerateGroups,
         key: "degenerate-groups",
@@ -266,6 +266,20 @@ pub const WATCHES: [Watch; 13] = [
         advice: "a higher learning rate or `weight` of its loss, a phase of its own before (`train`), a target that varies, or an estimator without it",
         reason: which_critics,
     },
+    Watch {
+        name: AlarmName::EmptyUpdate,
+        key: "empty-update",
+        metric: "/empty_update",
+        several: Several::Sum,
+        grace: 0,
+        at: 1.0,
+        floor: false,
+        action: AlarmAction::Warn,
+        sampled_only: false,
+        says: "there was nothing to train on (policy nodes without a row: {})",
+        advice: "see whether groups were drawn and thrown away again (`rollout/refill/dropped`: easier tasks, a larger `group_size`), or a transform dropped them all",
+        reason: nothing_more,
+    },
 ];
 
 fn nothing_more(_: &Metrics) -> Option<(String, &'static str)> {
@@ -278,7 +292,7 @@ fn why_no_signal(m: &Metrics) -> Option<(String, &'static str)> {
     let (why, advice) = if is("credit/trained_rate", 0.0) {
         (
             "credit and transforms left no token in training",
-            "see which transform drops them (`group/dropped` and its kin), and whether its bounds fit these tasks",
+            "see which transform drops them (`group/dropped` and its kin) and whether its bounds fit these tasks, or whether the critic that the estimator reads gave no values",
         )
     } else if m.get("rollout/unused_reward").is_some_and(|x| x > 0.0) {
         ("the environment pays, and no weight in `reward` reads it", "`reward.env = 1`")

@@ -170,18 +170,34 @@ impl Curves {
     /// # Errors
     /// If nothing was counted on this axis, or a run was not measured that early or late.
     pub fn at(&self, axis: Axis, position: f64) -> Result<Table, StudyError> {
+        Ok(self.near(axis, position, 0.0)?.0)
+    }
+
+    /// All arms near one position of an axis, and where the oldest measurement lies that was read; `None` where no run finished.
+    ///
+    /// * `slack`: share of the position by which a measurement may lie behind it, 0 or more. A run that ends with its budget is
+    ///   measured up to an update behind it.
+    ///
+    /// # Errors
+    /// As [`Curves::at`].
+    pub fn near(&self, axis: Axis, position: f64, slack: f64) -> Result<(Table, Option<f64>), StudyError> {
         let place = self.axis(axis)?;
-        let of_run = |arm: &ArmCurves, run: &Run<Vec<Point>>| {
+        let mut oldest: Option<f64> = None;
+        let mut of_run = |arm: &ArmCurves, run: &Run<Vec<Point>>| {
             let result = match &run.result {
                 Err(reason) => Err(reason.clone()),
-                Ok(points) => Ok(read(points, place, position).map(<[f64]>::to_vec).ok_or_else(|| StudyError::NotMeasured {
-                    arm: arm.name.clone(),
-                    seed: run.seed,
-                    axis: axis.name(),
-                    from: points[0].spent[place],
-                    to: points[points.len() - 1].spent[place],
-                    position,
-                })?),
+                Ok(points) => {
+                    let point = read(points, place, position, slack).ok_or_else(|| StudyError::NotMeasured {
+                        arm: arm.name.clone(),
+                        seed: run.seed,
+                        axis: axis.name(),
+                        from: points[0].spent[place],
+                        to: points[points.len() - 1].spent[place],
+                        position,
+                    })?;
+                    oldest = Some(oldest.map_or(point.spent[place], |x| x.min(point.spent[place])));
+                    Ok(point.scores.clone())
+                }
             };
             Ok(Run { seed: run.seed, result })
         };
@@ -190,7 +206,7 @@ impl Curves {
             Ok(Arm { name: arm.name.clone(), runs })
         };
         let arms = self.arms.iter().map(of_arm).collect::<Result<_, StudyError>>()?;
-        Table::new(self.tasks.clone(), self.range, self.training, arms)
+        Ok((Table::new(self.tasks.clone(), self.range, self.training, arms)?, oldest))
     }
 
     /// Place of the axis among those counted.
@@ -254,8 +270,9 @@ pub fn sample_efficiency(
         let runs: Vec<&[Point]> = arm.finished().map(|(_, points)| points).collect();
         let positions = common_positions(&runs, place, positions);
         let at = |position: &f64| {
-            let scores: Vec<&[f64]> =
-                runs.iter().map(|points| read(points, place, *position).expect("the position lies within every run")).collect();
+            let at = |points: &&'_ [Point]| points.partition_point(|point| point.spent[place] <= *position);
+            // The position lies within every run.
+            let scores: Vec<&[f64]> = runs.iter().map(|points| points[at(points).max(1) - 1].scores.as_slice()).collect();
             Scores::of_rows(&scores)
         };
         let scores: Vec<Scores> = positions.par_iter().map(at).collect();
@@ -272,12 +289,13 @@ pub fn sample_efficiency(
     Ok(curves.arms.iter().map(of_arm).collect())
 }
 
-/// The last scores measured at or before the position; `None` before the first point and after the last.
-fn read(points: &[Point], axis: usize, position: f64) -> Option<&[f64]> {
+/// The last measurement at or before the position, or behind it within a share `slack` of it; `None` before the first and after the
+/// last.
+fn read(points: &[Point], axis: usize, position: f64, slack: f64) -> Option<&Point> {
     let last = points.last()?;
-    let reached = points.partition_point(|point| point.spent[axis] <= position);
+    let reached = points.partition_point(|point| point.spent[axis] <= position * (1.0 + slack));
     let measured = reached > 0 && position <= last.spent[axis];
-    measured.then(|| points[reached - 1].scores.as_slice())
+    measured.then(|| &points[reached - 1])
 }
 
 /// First and last position that all of these runs reach.
@@ -413,6 +431,22 @@ mod tests {
         assert_eq!(along.at(Axis::Seconds, 20.0).unwrap().arms()[0].failures[0].reason, "no clock");
         let backwards = curves.along(Axis::Seconds, |_, _, points| Ok(points.iter().map(|p| -p.spent[0]).collect()));
         assert!(backwards.is_err());
+    }
+
+    #[test]
+    fn a_measurement_just_behind_the_position_counts_with_slack() {
+        // The first run ends at 100 tokens, the second is measured at 90 and at 103.
+        let first = run(1, &[(0.0, 0.0, 0.1), (10.0, 100.0, 0.3)]);
+        let second = run(2, &[(0.0, 0.0, 0.2), (9.0, 90.0, 0.4), (10.0, 103.0, 0.9)]);
+        let curves = curves(vec![("a", vec![first, second])]).unwrap();
+        let mean = |slack| {
+            let (table, oldest) = curves.near(Axis::ActorTokens, 100.0, slack).unwrap();
+            (table.arm("a").unwrap().run_means().map(|(_, x)| x).collect::<Vec<f64>>(), oldest)
+        };
+        assert_eq!(mean(0.0), (vec![0.3, 0.4], Some(90.0)));
+        assert_eq!(mean(0.02), (vec![0.3, 0.4], Some(90.0)));
+        assert_eq!(mean(0.03), (vec![0.3, 0.9], Some(100.0)));
+        assert!(curves.near(Axis::ActorTokens, 101.0, 0.5).is_err(), "slack extrapolates nothing");
     }
 
     #[test]

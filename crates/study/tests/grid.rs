@@ -131,6 +131,72 @@ fn axes_multiply_and_excluded_pairs_are_left_out() {
     assert_eq!(seeds, BTreeSet::from([3, 5]));
     // Without arms there is one.
     assert_eq!(place.plan("[grid]\nseeds = 1").unwrap().arms[0].name, "main");
+    // What an axis sets is what is compared.
+    assert!(plan.arms.iter().all(|arm| plan.confounds(arm, plan.baseline()).is_empty()));
+}
+
+#[test]
+fn an_axis_sweeps_the_arms_that_have_its_plugin() {
+    let place = Place::new();
+    let plan = place.plan(&format!("{ARMS}\n[grid.axis]\n\"estimator.gae.lambda\" = [0.5, 0.9]")).unwrap();
+    let names: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names, ["grpo", "rloo", "rloo + shuffle", "gae, estimator.gae.lambda=0.5", "gae, estimator.gae.lambda=0.9"]);
+    assert_eq!(plan.baseline().name, "grpo");
+}
+
+#[test]
+fn what_differs_beside_the_method_is_told() {
+    let place = Place::new();
+    let grid = r#"
+        [grid]
+        seeds = 1
+        controls = { shuffle = ["rloo"] }
+        tune = { "update.learning_rate" = [0.1, 0.2] }
+        [grid.arm]
+        grpo = {}
+        rloo = { estimator = "rloo" }
+        critic = { estimator.gae = { gamma = 1.0, lambda = 0.9 }, critic.value.tabular = {} }
+        more = { estimator = "rloo", rollout.independent.group_size = 9, transform = ["whiten"], reward.env = 3.0 }
+    "#;
+    let plan = place.plan(grid).unwrap();
+    let of = |name: &str| {
+        let arm = plan.arms.iter().find(|arm| arm.name == name).unwrap();
+        plan.confounds(arm, plan.baseline())
+    };
+    for method in ["rloo", "rloo + shuffle", "critic"] {
+        assert_eq!(of(method), Vec::<String>::new(), "{method}");
+    }
+    let more = of("more").join(" ");
+    for key in ["rollout.independent.group_size", "transform", "reward"] {
+        assert!(more.contains(key), "{key} in {more}");
+    }
+}
+
+#[test]
+fn cells_that_another_process_works_on_stay_in_the_list() {
+    let place = Place::new();
+    let plan = place.plan(&format!("{ARMS}\n[grid.tune]\n\"update.learning_rate\" = [0.1, 0.2]")).unwrap();
+    let folder = GridFolder::at(&plan.folder);
+    let (tuning, reported) = (plan.tuning().unwrap(), plan.reported(&BTreeMap::new()).unwrap());
+    folder.plan(&[tuning.clone(), reported.clone()].concat()).unwrap();
+    // Another process begins with tuning, which is over.
+    folder.plan_tuning(&tuning).unwrap();
+    let listed: BTreeSet<String> = folder.cells().unwrap().into_iter().map(|cell| cell.id).collect();
+    assert!(tuning.iter().chain(&reported).all(|cell| listed.contains(&cell.id)));
+    assert_eq!(listed.len(), tuning.len() + reported.len());
+}
+
+#[test]
+fn runs_of_an_older_experiment_count_as_seen() {
+    let place = Place::new();
+    let plan = place.plan(ARMS).unwrap();
+    let folder = GridFolder::at(&plan.folder);
+    assert_eq!(folder.measured().unwrap(), 0);
+    let cells = plan.reported(&BTreeMap::new()).unwrap();
+    play(&place.file(ARMS), &folder, &cells[0]);
+    // The cells of today are others; what was measured was measured.
+    folder.plan(&cells[1..]).unwrap();
+    assert_eq!(folder.measured().unwrap(), 1);
 }
 
 #[test]
@@ -149,7 +215,8 @@ fn mistakes_are_told_with_their_place() {
         ("[grid]\nseeds = 1\ncontrols.nobody = [\"main\"]", "there is no transform of that name"),
         ("[grid]\nseeds = 1\naxis = { \"update.learning_rate\" = 3 }", "a list of values is needed"),
         ("[grid]\nseeds = 1\naxis = { update.learning_rate = [1.0] }", "quote a key with dots"),
-        ("[grid]\nseeds = 1\naxis = { \"estimator.gae.lambda\" = [0.9] }", "arm `main` has no `estimator.gae`"),
+        ("[grid]\nseeds = 1\naxis = { \"estimator.gae.lambda\" = [0.9] }", "no arm has `estimator.gae`"),
+        ("[grid]\nseeds = 1\ntune = { \"update.learning_rate\" = [0.1, 0.1] }", "are the same experiment for arm `main`"),
         ("[grid]\nseeds = 1\naxis = { \"rollout.independent.grups\" = [2] }", "grups"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"x\" }]", "excludes nothing"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"main\" }]", "every arm is excluded"),

@@ -42,6 +42,10 @@ const FOLDER: &str = "report";
 const MOST_POSITIONS: usize = 60;
 /// Thresholds of profiles.
 const THRESHOLDS: usize = 51;
+/// Share of a position by which a measurement may lie behind it and still be read there: runs overshoot their budget by an update.
+const SLACK: f64 = 0.02;
+/// Share of a position at which a measurement is too old to stand for it.
+const FRESH: f64 = 0.8;
 /// What the draws of all intervals are keyed by.
 const SEEDS: Seeds = Seeds(0);
 
@@ -87,6 +91,9 @@ pub struct EqualBudget {
     pub axis: Axis,
     /// The largest position that every run reached; `None` where there is none.
     pub position: Option<f64>,
+    /// Where the oldest measurement lies that was read for it. Where that is far before, there are no summaries and no comparisons: they
+    /// would be those of another position.
+    pub oldest: Option<f64>,
     /// Each arm there: mean and IQM.
     pub summaries: Vec<Summary>,
     /// Each other arm against the baseline there.
@@ -156,11 +163,20 @@ impl EqualBudget {
     /// All arms at the largest position that every run reached.
     fn read(curves: &Curves, axis: Axis, baseline: &str) -> Result<EqualBudget, StudyError> {
         let position = curves.shared_span(axis)?.map(|(_, to)| to);
-        let table = position.map(|position| curves.at(axis, position)).transpose()?;
+        let read = position.map(|position| curves.near(axis, position, SLACK)).transpose()?;
+        let oldest = read.as_ref().and_then(|(_, oldest)| *oldest);
+        let fresh = position.zip(oldest).is_some_and(|(position, oldest)| oldest >= FRESH * position);
+        let table = read.map(|(table, _)| table).filter(|_| fresh);
         let bootstrap = Bootstrap::of_curves(SEEDS);
         let summaries = table.as_ref().map(|table| summarise(table, &[Metric::Mean, Metric::Iqm], &bootstrap));
         let comparisons = table.as_ref().map(|table| compared(table, baseline)).transpose()?;
-        Ok(EqualBudget { axis, position, summaries: summaries.unwrap_or_default(), comparisons: comparisons.unwrap_or_default() })
+        Ok(EqualBudget {
+            axis,
+            position,
+            oldest,
+            summaries: summaries.unwrap_or_default(),
+            comparisons: comparisons.unwrap_or_default(),
+        })
     }
 
     /// The comparison of an arm.

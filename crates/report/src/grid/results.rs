@@ -147,7 +147,7 @@ impl GridReport<'_> {
         html! {
             p {
                 "Equally many updates are not equally dear. Here every arm is read at the largest budget that all runs reached, with what was "
-                "measured last by then. At equal seconds: " a href="#clock" { "Clock and machine" } "."
+                "measured last by then, or within 2 % behind it. At equal seconds: " a href="#clock" { "Clock and machine" } "."
             }
             @for budget in self.equal_budget.iter().filter(|budget| budget.axis == shown) { (self.at_equal(budget)) }
             @for budget in self.equal_budget.iter().filter(|budget| budget.axis != shown) {
@@ -161,6 +161,15 @@ impl GridReport<'_> {
         let Some(position) = budget.position else {
             return html! { p.blank { "No position along " (budget.axis.name()) " was reached by all runs: there is no table." } };
         };
+        if budget.summaries.is_empty() {
+            return html! {
+                p.blank {
+                    "All runs reached " (plain(position)) " " (budget.axis.name()) ", but the oldest of their measurements by then lies at "
+                    (budget.oldest.map_or_else(|| "none".into(), plain)) ": they were measured too seldom to be compared there. "
+                    "Set " code { "evaluate.every" } "."
+                }
+            };
+        }
         let rows: Vec<Vec<Markup>> = budget
             .summaries
             .iter()

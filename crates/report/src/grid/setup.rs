@@ -120,11 +120,11 @@ fn prediction(of: &Predicted) -> Markup {
             dt { "prediction" } dd { (recorded.file.display()) }
             // Dates are of a clock: `time` elements are left out where pages are compared.
             dt { "recorded" } dd { time datetime=(recorded.date) { (recorded.date) } }
-            dt { "cells done by then" } dd { (recorded.cells_done) }
+            dt { "cells measured by then" } dd { (recorded.cells_done) }
             dt { "SHA-256" } dd.mono { (recorded.sha256) }
         }
         @if recorded.cells_done > 0 {
-            p.bad { strong { "This is no prediction" } ": " (recorded.cells_done) " of the reported cells were done when it was recorded." }
+            p.bad { strong { "This is no prediction" } ": " (recorded.cells_done) " of the reported cells had been measured when it was recorded." }
         } @else {
             p { "It was recorded before any reported cell was done." }
         }

@@ -134,6 +134,9 @@ fn equal_budgets(budgets: &[EqualBudget]) -> Sheet {
             rows.push(row);
         }
     }
-    let notes = vec!["Every arm is read at the largest position that all runs reached.".to_string()];
+    let mut notes = vec!["Every arm is read at the largest position that all runs reached, or within 2 % behind it.".to_string()];
+    for budget in budgets.iter().filter(|budget| budget.summaries.is_empty()) {
+        notes.push(format!("Nothing along {}: runs were measured too seldom (`evaluate.every`).", budget.axis.name()));
+    }
     Sheet { columns, rows, notes }
 }

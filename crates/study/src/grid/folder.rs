@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::GridError;
 use super::plan::Cell;
 use super::slurm::Job;
+use super::spec::FIRST_TUNING_SEED;
 
 const MANIFEST: &str = "grid.json";
 const CELLS: &str = "cells.json";
@@ -48,7 +49,7 @@ pub struct Prediction {
     pub sha256: String,
     /// When it was recorded (UTC).
     pub date: String,
-    /// Reported cells that were done by then; a prediction is one where there was none.
+    /// Reported cells of which something had been measured by then; a prediction is one where there was none.
     pub cells_done: usize,
 }
 
@@ -205,6 +206,34 @@ impl GridFolder {
     /// If it cannot be written.
     pub fn plan(&self, cells: &[Cell]) -> Result<(), GridError> {
         self.write_json(CELLS, &cells)
+    }
+
+    /// Writes tuning cells in front of those that are there: another process may be at work on cells that come after tuning.
+    ///
+    /// # Errors
+    /// If the list is damaged, or cannot be written.
+    pub fn plan_tuning(&self, tuning: &[Cell]) -> Result<(), GridError> {
+        let known: Vec<Cell> = self.read(CELLS)?.unwrap_or_default();
+        let others = known.into_iter().filter(|cell| tuning.iter().all(|other| other.id != cell.id));
+        self.plan(&tuning.iter().cloned().chain(others).collect::<Vec<_>>())
+    }
+
+    /// Reported runs of which something was measured, of any experiment that this folder was ever used for.
+    ///
+    /// # Errors
+    /// If records are damaged.
+    pub fn measured(&self) -> Result<usize, GridError> {
+        let mut runs = 0;
+        for arm in fs::read_dir(self.path.join("cells")).into_iter().flatten().flatten() {
+            for run in fs::read_dir(arm.path()).into_iter().flatten().flatten() {
+                let name = run.file_name();
+                let seed = name.to_str().and_then(|name| name.strip_prefix("seed-")?.parse::<u64>().ok());
+                if seed.is_some_and(|seed| seed < FIRST_TUNING_SEED) {
+                    runs += usize::from(!folder::evaluations(&run.path())?.is_empty() || folder::result(&run.path())?.is_some());
+                }
+            }
+        }
+        Ok(runs)
     }
 
     /// How far a cell is.

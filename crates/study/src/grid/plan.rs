@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ascribe_config::{Grid, Loaded, Request, load};
+use ascribe_config::{Loaded, Request, load};
 use ascribe_core::Now;
 use ascribe_core::experiment::{Budget, Experiment, KnobMemory};
 use ascribe_run::checkpoint::sha256;
@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::GridError;
-use super::spec::{FIRST_TUNING_SEED, MOST_CELLS, Spec, combinations};
+use super::spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Spec, combinations};
+
+/// Letters of an arm that the folders of its runs show.
+const MOST_LETTERS: usize = 48;
 
 /// A grid that was read: its arms are checked, nothing was run.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub struct ArmPlan {
     pub budget: Budget,
     /// Updates of a run.
     pub updates: u64,
+    /// Whether its last phase is measured at its end alone.
+    pub measured_seldom: bool,
     /// The plugin in each slot of its last phase.
     plugins: BTreeMap<String, String>,
 }
@@ -73,7 +78,9 @@ pub struct Cell {
 impl Cell {
     /// Its run's folder, seen from the grid's.
     pub fn run(&self) -> PathBuf {
-        let arm = format!("{}-{}", self.arm, &self.id[..8]);
+        // Axes may have long values, and a folder's name has an end; the hash tells arms apart.
+        let shown: String = self.arm.chars().take(MOST_LETTERS).collect();
+        let arm = format!("{shown}-{}", &self.id[..8]);
         folder::default_path("", "cells", &arm, self.seed)
     }
 }
@@ -91,15 +98,18 @@ impl Plan {
         let mut arms = Vec::new();
         let mut dir = None;
         let mut question = String::new();
+        // Axes that no arm has taken yet.
+        let mut nobodys: Vec<String> = spec.axes().into_iter().map(|axis| axis.key).collect();
         for arm in spec.arms() {
             let layer = (!spec.arm.is_empty()).then(|| arm.clone());
             let plain = load_arm(&request, layer.as_deref(), &[], &[], 0)?;
-            for axes in combinations(&spec.axes()) {
+            // An axis below a plugin that an arm does not have leaves it as it is.
+            let (own, others): (Vec<Choice>, Vec<Choice>) =
+                spec.axes().into_iter().partition(|axis| plugin_of(&axis.key).is_none_or(|plugin| has(&plain, &plugin)));
+            nobodys.retain(|key| others.iter().any(|axis| axis.key == *key));
+            for axes in combinations(&own) {
                 if spec.excludes(&arm, &axes) {
                     continue;
-                }
-                for (key, _) in &axes {
-                    axis_has_its_plugin(&grid, &plain, key, &arm)?;
                 }
                 let settings: Vec<String> = axes.iter().map(|(key, value)| setting(key, value)).collect();
                 let name = std::iter::once(arm.clone()).chain(settings.iter().cloned()).collect::<Vec<_>>().join(", ");
@@ -114,6 +124,11 @@ impl Plan {
                     plan,
                 );
             }
+        }
+        if let Some(key) = nobodys.first() {
+            let plugin = plugin_of(key).unwrap_or_default().join(".");
+            let text = format!("no arm has `{plugin}`: the axis would put it there, in the place of another");
+            return Err(grid.report(&["axis", key], text).into());
         }
         if arms.is_empty() {
             return Err(grid.report(&["exclude"], "nothing is left: every arm is excluded").into());
@@ -131,6 +146,18 @@ impl Plan {
         if n.0 + n.1 > MOST_CELLS {
             let text = format!("{} cells, and at most {MOST_CELLS} fit a grid", n.0 + n.1);
             return Err(grid.report::<&str>(&[], text).into());
+        }
+        let mut tried = BTreeMap::new();
+        for cell in plan.tuning()? {
+            let tries = cell.tries.unwrap_or_default().join(" ");
+            if let Some(twin) = tried.insert((cell.arm.clone(), cell.id), tries.clone()) {
+                let text = format!(
+                    "`{twin}` and `{tries}` are the same experiment for arm `{}`: a value stands there twice, or the command line sets \
+                     what is tuned",
+                    cell.arm
+                );
+                return Err(grid.report(&["tune"], text).into());
+            }
         }
         Ok(plan)
     }
@@ -217,21 +244,23 @@ impl Plan {
         differences(&from.identity, &arm.identity)
     }
 
-    /// What two arms differ in beside the thing that a comparison of methods compares: a difference in how long or how fast they
-    /// learn, or in what they learn from.
+    /// What two arms differ in beside the thing that is compared: estimator and critics with their policy nodes, what an axis or
+    /// tuning sets, and a control's transform. How long and how fast they learn, from what, and towards what, is all the rest.
     pub fn confounds(&self, arm: &ArmPlan, baseline: &ArmPlan) -> Vec<String> {
-        let mut keys: Vec<String> = self
-            .differs(arm, baseline)
-            .into_iter()
-            .map(|(key, ..)| key)
-            .filter(|key| {
-                let plain =
-                    key.strip_prefix("phase.").and_then(|rest| rest.split_once('.')).map_or(key.as_str(), |(_, rest)| rest);
-                ["update.", "environment", "evaluate", "policy.actor", "start_from", "seed", "device"]
-                    .iter()
-                    .any(|of| plain.starts_with(of))
-            })
-            .collect();
+        fn plain(key: &str) -> &str {
+            key.strip_prefix("phase.").and_then(|rest| rest.split_once('.')).map_or(key, |(_, rest)| rest)
+        }
+        let set: Vec<String> = self.spec.axes().into_iter().chain(self.spec.tuned()).map(|choice| choice.key).collect();
+        let compared = |key: &str| {
+            let under = |of: &str| key == of || key.strip_prefix(of).is_some_and(|rest| rest.starts_with('.'));
+            under("estimator")
+                || under("critic")
+                || under("policy") && !under("policy.actor")
+                || arm.chosen_by.is_some() && under("transform")
+                || set.iter().any(|of| under(plain(of)))
+        };
+        let differs = self.differs(arm, baseline).into_iter().map(|(key, ..)| key);
+        let mut keys: Vec<String> = differs.filter(|key| !compared(plain(key))).collect();
         if arm.budget != baseline.budget {
             keys.push("budget".into());
         }
@@ -317,6 +346,7 @@ fn arm_plan(
         settings,
         chosen_by,
         identity: identity(loaded)?,
+        measured_seldom: last.evaluate.every.0 == 0,
         budget: last.budget,
         updates,
         plugins: plugins.collect(),
@@ -330,30 +360,25 @@ impl ArmPlan {
     }
 }
 
-/// An axis below a plugin which an arm does not have would put it there, in the place of another one.
-fn axis_has_its_plugin(grid: &Grid, plain: &Loaded, key: &str, arm: &str) -> Result<(), GridError> {
+/// Path of the plugin that a key lies below, if it lies below one.
+fn plugin_of(key: &str) -> Option<Vec<String>> {
     let path: Vec<&str> = key.split('.').collect();
     let of_slot = match path[0] {
         "environment" | "rollout" | "estimator" | "objective" => 1,
         "policy" | "critic" => 2,
-        _ => return Ok(()),
+        _ => return None,
     };
-    let Some(plugin) = path.get(..=of_slot).filter(|_| path.len() > of_slot + 1) else { return Ok(()) };
-    let has = |tree: &Table| {
-        let mut at = tree.get(plugin[0]);
-        for key in &plugin[1..] {
-            at = at.and_then(|value| value.get(key));
-        }
-        at.is_some()
+    let plugin = path.get(..=of_slot).filter(|_| path.len() > of_slot + 1)?;
+    Some(plugin.iter().map(ToString::to_string).collect())
+}
+
+/// Whether an arm has a plugin in one of its phases.
+fn has(plain: &Loaded, plugin: &[String]) -> bool {
+    let there = |tree: &Table| {
+        let first = tree.get(&plugin[0]);
+        plugin[1..].iter().fold(first, |at, key| at.and_then(|value| value.get(key))).is_some()
     };
-    if plain.plan.phases.iter().any(|phase| has(&phase.tree)) {
-        return Ok(());
-    }
-    let text = format!(
-        "arm `{arm}` has no `{}`; set the key in the arms that have it, or give the arms a grid of their own",
-        plugin.join(".")
-    );
-    Err(grid.report(&["axis", key], text).into())
+    plain.plan.phases.iter().any(|phase| there(&phase.tree))
 }
 
 /// The controls of an arm: the arm, with one more transform at the end.

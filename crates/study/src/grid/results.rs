@@ -255,7 +255,8 @@ pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Optio
         let scores = &mut of_arm.iter_mut().find(|(known, _)| *known == tries).expect("pushed above").1;
         match folder.state(cell)? {
             State::Done => {
-                if let Some((_, last)) = measured(&folder.run(cell), &plan.spec.score).map_err(GridError::Changed)?.points.pop() {
+                // A run without a score is out of the choice, as one that failed is.
+                if let Some((_, last)) = measured(&folder.run(cell), &plan.spec.score).ok().and_then(|mut of| of.points.pop()) {
                     scores.push(last.iter().sum::<f64>() / last.len().max(1) as f64);
                 }
             }

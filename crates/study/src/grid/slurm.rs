@@ -127,7 +127,7 @@ pub enum Submitted {
 pub fn submit(plan: &Plan, folder: &GridFolder, how: &Slurm, on: &mut dyn FnMut(Event<'_>)) -> Result<Submitted, GridError> {
     let tuning = plan.tuning()?;
     if !tuning.is_empty() {
-        folder.plan(&tuning)?;
+        folder.plan_tuning(&tuning)?;
         let (missing, done) = missing(folder, &tuning, how.retry && !how.after_tuning)?;
         on(Event::Planned { tuning: true, cells: tuning.len(), done });
         if !missing.is_empty() && how.after_tuning {

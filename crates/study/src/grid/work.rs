@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -64,6 +65,13 @@ pub enum Event<'a> {
         /// Cells of this stage.
         cells: usize,
     },
+    /// A cell's process was killed; the others go on, and it goes on when the grid is resumed.
+    Killed {
+        /// The cell.
+        cell: &'a Cell,
+        /// By what.
+        how: &'a str,
+    },
     /// A cell failed; the others go on.
     Failed {
         /// The cell.
@@ -82,6 +90,8 @@ pub enum Outcome {
     Finished {
         /// Cells that failed.
         failed: usize,
+        /// Cells whose process was killed: they are saved, and go on when the grid is resumed.
+        killed: usize,
     },
     /// It was asked to stop.
     Stopped,
@@ -94,16 +104,17 @@ pub enum Outcome {
 pub fn work(plan: &Plan, folder: &GridFolder, how: &Work, on: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, GridError> {
     let tuning = plan.tuning()?;
     if !tuning.is_empty() {
-        folder.plan(&tuning)?;
-        if !stage(folder, how, &tuning, true, on)? {
-            return Ok(Outcome::Stopped);
+        folder.plan_tuning(&tuning)?;
+        match stage(folder, how, &tuning, true, on)? {
+            None => return Ok(Outcome::Stopped),
+            // Nothing can be chosen yet.
+            Some(killed) if killed > 0 => return Ok(Outcome::Finished { failed: failures(folder, tuning.iter())?, killed }),
+            Some(_) => {}
         }
     }
     let reported = reported(plan, folder, &tuning)?;
-    if !stage(folder, how, &reported, false, on)? {
-        return Ok(Outcome::Stopped);
-    }
-    Ok(Outcome::Finished { failed: failures(folder, tuning.iter().chain(&reported))? })
+    let Some(killed) = stage(folder, how, &reported, false, on)? else { return Ok(Outcome::Stopped) };
+    Ok(Outcome::Finished { failed: failures(folder, tuning.iter().chain(&reported))?, killed })
 }
 
 /// The runs that are reported, with what their arms chose. They are recorded in the folder.
@@ -151,20 +162,20 @@ struct Running<'a> {
     since: Instant,
 }
 
-/// Whether it came to its end; `false` if it was asked to stop.
+/// How many cells' processes were killed; `None` if it was asked to stop.
 fn stage(
     folder: &GridFolder,
     how: &Work,
     cells: &[Cell],
     tuning: bool,
     on: &mut dyn FnMut(Event<'_>),
-) -> Result<bool, GridError> {
+) -> Result<Option<usize>, GridError> {
     let (missing, mut done) = missing(folder, cells, how.retry)?;
     // Those that are neither done, nor failed, nor run by us; and when each is to be looked at next.
     let mut waiting: Vec<(&Cell, Instant)> = missing.into_iter().map(|cell| (cell, Instant::now())).collect();
     on(Event::Planned { tuning, cells: cells.len(), done });
     let mut running: Vec<Running<'_>> = Vec::new();
-    let mut stopping = false;
+    let (mut stopping, mut killed) = (false, 0);
     loop {
         let mut i = 0;
         while i < running.len() {
@@ -183,6 +194,11 @@ fn stage(
                 _ if how.stop.load(Ordering::Relaxed) => {}
                 // It stopped when somebody asked it to: it goes on.
                 _ if status.success() => waiting.push((cell, Instant::now() + ELSEWHERE)),
+                // Not its fault, as far as is known: out of memory, an impatient administrator. What it saved is good.
+                _ if status.signal().is_some() => {
+                    killed += 1;
+                    on(Event::Killed { cell, how: &status.to_string() });
+                }
                 _ => {
                     let reason =
                         format!("its process ended ({status}) without a word; the end of its log: {}", end_of(folder, cell));
@@ -197,7 +213,7 @@ fn stage(
                 stopping = true;
             }
             if running.is_empty() {
-                return Ok(false);
+                return Ok(None);
             }
         } else {
             while running.len() < how.jobs.max(1) {
@@ -220,7 +236,7 @@ fn stage(
                 }
             }
             if running.is_empty() && waiting.is_empty() {
-                return Ok(true);
+                return Ok(Some(killed));
             }
         }
         sleep(LOOK);
