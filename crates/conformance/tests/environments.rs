@@ -52,7 +52,7 @@ fn environments_keep_what_all_must_and_what_they_claim() {
         }
     }
     assert!(out.is_empty(), "{}", out.join("\n"));
-    for embedded in ["alfworld", "bugfix", "repair-mdp", "token-tree"] {
+    for embedded in ["alfworld", "bugfix", "curriculum", "knights", "mini-tool", "repair-mdp", "sokoban", "token-tree"] {
         assert!(checked.contains(&embedded), "`{embedded}` is checked");
     }
 }
@@ -64,8 +64,15 @@ fn so_do_their_other_settings() {
         ("alfworld", "games = \"mini\"\nmemory = { last = 2 }\nrepeat_task = true\nexpert_noise = 0.3"),
         ("alfworld", "games = \"mini\"\nvariant = \"v211\"\nlist_commands = false\nhide_help = false\nmax_turns = 3"),
         ("bugfix", "train_tasks = 3\nheld_out_tasks = 1\nmax_calls = 4\ncall_cost = 0.1\npartial_score = 0.5"),
+        ("curriculum", "of.sokoban = { train_tasks = 3, test_tasks = 1 }\nfavour = { band = [0.2, 0.8] }\nfloor = 0.0"),
+        ("knights", "rows = 3\ncolumns = 5\nmax_probes = 6\ncompletions = true"),
+        ("knights", "rows = 6\ncolumns = 6\nmax_probes = 36\nheld_out_share = 0.9\nexpert_noise = 0.5"),
+        ("mini-tool", "train_tasks = 3\nheld_out_tasks = 1\nmax_calls = 4\nfailure_cost = 1.0\nprocess = \"useful\""),
+        ("mini-tool", "max_calls = 16\nverification = \"required\"\nself_report = false\nexpert_noise = 1.0"),
         ("repair-mdp", "horizon = 1"),
         ("repair-mdp", "horizon = 300\nstep_cost = 1.0"),
+        ("sokoban", "train_tasks = 5\ntest_tasks = 2\nobservation = \"text\"\nmalformed_cost = 0.5\nmax_turns = 40"),
+        ("sokoban", "min_moves = 1\nmax_moves = 5\nmin_pushes = 1\nmax_turns = 5\nexpert_noise = 0.5"),
         ("token-tree", "tasks = 4\ndepth = 4\nbranches = 2\nrewards = \"dense\"\nstates = \"sums\""),
         ("token-tree", "tasks = 2\ndepth = 1\nbranches = 8\nrewards = \"stop-or-continue\"\nstates = \"prefixes\""),
     ];
