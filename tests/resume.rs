@@ -23,6 +23,22 @@ evaluate = { every = 4, tasks = 10 }
 checkpoint = { every = 2, keep = 3 }
 "#;
 
+/// Groups are drawn and thrown away again in several rounds of each update; what is too many waits for the next one.
+const REFILLED: &str = r#"
+updates = 10
+environment.repair-mdp = { horizon = 8, step_cost = 0.05 }
+estimator = "grpo"
+objective = "reinforce"
+policy.actor = "tabular"
+update.learning_rate = 0.1
+checkpoint = { every = 2, keep = 3 }
+[rollout.dynamic-sampling]
+groups = 400
+max_rounds = 12
+surplus = "keep"
+of.independent = { groups = 120, group_size = 2, decode = "admissible" }
+"#;
+
 /// The same on a small transformer, with a phase of cloning first.
 const TRANSFORMER: &str = r#"
 updates = 6
@@ -86,7 +102,19 @@ fn check_lines(metrics: &str, updates: usize) {
 
 #[test]
 fn tabular_runs_killed_at_random_instants() {
-    let whole = Place::new(TABULAR);
+    killed_at_random_instants(TABULAR);
+}
+
+#[test]
+fn runs_killed_in_the_middle_of_a_refill() {
+    let rounds = killed_at_random_instants(REFILLED);
+    let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["rollout/refill/rounds"].as_f64();
+    assert!(rounds.lines().all(|line| of(line).is_some_and(|n| n >= 2.0)), "{rounds}");
+}
+
+/// Metrics of a run that was never interrupted, to which all that were killed came too.
+fn killed_at_random_instants(experiment: &str) -> String {
+    let whole = Place::new(experiment);
     let began = Instant::now();
     whole.finish(1, &[]);
     let length = began.elapsed();
@@ -96,7 +124,7 @@ fn tabular_runs_killed_at_random_instants() {
     let mut rng = Seeds(fs::metadata(binary()).map_or(0, |m| m.len())).rng("kills", Draw::default());
     let mut killed = 0;
     for round in 0..12 {
-        let place = Place::new(TABULAR);
+        let place = Place::new(experiment);
         // Killed up to three times, then finished with the other number of threads.
         for attempt in 0..1 + round % 3 {
             let mut child = place.start(1 + (round + attempt) % 2);
@@ -109,6 +137,7 @@ fn tabular_runs_killed_at_random_instants() {
         assert_eq!(place.metrics(), expected, "round {round}");
     }
     assert!(killed >= 6, "only {killed} runs were killed while they ran");
+    expected
 }
 
 #[test]
