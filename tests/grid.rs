@@ -110,6 +110,25 @@ fn two_processes_on_one_grid_run_no_cell_twice() {
 }
 
 #[test]
+fn processes_that_join_a_tuned_grid_lose_none_of_its_cells() {
+    let tune = "[grid.tune]\n\"update.learning_rate\" = [0.05, 0.1]";
+    let place = Place::new(&experiment(60, tune).replace("seeds = 3", "seeds = 3\ntune_seeds = 1"));
+    let mut all = vec![place.command(&["grid", "run", "study.toml", "--jobs", "2"]).spawn().unwrap()];
+    wait_until("the end of tuning", || place.starts().len() > 4);
+    // Each begins with a look at tuning, while cells of the others begin.
+    for _ in 0..6 {
+        all.push(place.command(&["grid", "resume", "runs/study", "--jobs", "1"]).spawn().unwrap());
+    }
+    for child in all {
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success(), "{}", said(&out));
+    }
+    let starts = place.starts();
+    assert_eq!((starts.len(), starts.iter().sum::<usize>()), (13, 13), "{starts:?}");
+    assert!(!place.grid().join("failures").exists());
+}
+
+#[test]
 fn a_cell_whose_process_is_killed_is_taken_over() {
     let place = Place::new(&experiment(400, ""));
     let mut first = place.command(&["grid", "run", "study.toml", "--jobs", "1"]).spawn().unwrap();
