@@ -285,6 +285,11 @@ fn results_are_read_from_the_runs_of_cells() {
         let scores = arm.scores.as_ref().unwrap().runs().nth(row).unwrap().to_vec();
         assert!((scores.iter().sum::<f64>() / scores.len() as f64 - mean(cell)).abs() < 1e-12);
     }
+    // A run whose ledger was cleared away is not one that spent nothing.
+    std::fs::write(folder.run(&done[0]).join("metrics.jsonl"), "").unwrap();
+    let results = Results::read(&plan, &folder, &cells).unwrap();
+    let failures = &results.table.arm(&done[0].arm).unwrap().failures;
+    assert!(failures[0].reason.contains("end at update 0, and it at 3"), "{}", failures[0].reason);
 }
 
 #[test]

@@ -156,6 +156,15 @@ impl Results {
                     }
                 });
                 let lines = if result.is_ok() { folder::metrics(&run)? } else { Vec::new() };
+                // What was cleared away would count as nothing spent.
+                let updates = folder::result(&run)?.map_or(0, |result| result.update);
+                let recorded = lines.last().map_or(0, |line| line.update);
+                let result = result.and_then(|measured| {
+                    if recorded == updates {
+                        return Ok(measured);
+                    }
+                    Err(format!("its metrics end at update {recorded}, and it at {updates}: they were cleared away or damaged; remove `{}` and run the grid again", run.display()))
+                });
                 if result.is_ok() {
                     ledger.add(&lines);
                     ledger.eval_tokens += folder::result(&run)?.map_or(0.0, |result| result.eval_tokens as f64);
