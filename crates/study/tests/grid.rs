@@ -216,6 +216,15 @@ fn mistakes_are_told_with_their_place() {
         ("[grid]\nseeds = 1\naxis = { \"update.learning_rate\" = 3 }", "a list of values is needed"),
         ("[grid]\nseeds = 1\naxis = { update.learning_rate = [1.0] }", "quote a key with dots"),
         ("[grid]\nseeds = 1\naxis = { \"estimator.gae.lambda\" = [0.9] }", "no arm has `estimator.gae`"),
+        (
+            "[grid]\nseeds = 1\naxis = { \"update.learning_rate\" = [0.1, 0.3] }\ntune = { \"update.learning_rate\" = [0.1, 0.2] }",
+            "sets what is tuned",
+        ),
+        ("[grid]\nseeds = 1\n[grid.arm.\"\"]\nestimator = \"rloo\"", "needs a name"),
+        (
+            "[grid]\nseeds = 1\ncontrols.random = [\"a\"]\n[grid.arm.a]\n[grid.arm.\"a + random\"]\nestimator = \"rloo\"",
+            "two arms are called",
+        ),
         ("[grid]\nseeds = 1\ntune = { \"update.learning_rate\" = [0.1, 0.1] }", "are the same experiment for arm `main`"),
         ("[grid]\nseeds = 1\naxis = { \"rollout.independent.grups\" = [2] }", "grups"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"x\" }]", "excludes nothing"),

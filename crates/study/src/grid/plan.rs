@@ -134,6 +134,10 @@ impl Plan {
             return Err(grid.report(&["exclude"], "nothing is left: every arm is excluded").into());
         }
         for (i, arm) in arms.iter().enumerate() {
+            if arms[..i].iter().any(|twin| twin.name == arm.name) {
+                let text = format!("two arms are called `{}`, a control or an axis among them: give one another name", arm.name);
+                return Err(grid.report(&["arm"], text).into());
+            }
             if let Some(twin) = arms[..i].iter().find(|twin| twin.identity == arm.identity) {
                 let text = format!("`{}` and `{}` are the same experiment", twin.name, arm.name);
                 return Err(grid.report(&["arm"], text).into());

@@ -153,6 +153,13 @@ impl Spec {
                 }
             }
         }
+        let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('.'));
+        for key in spec.tune.keys() {
+            if let Some(axis) = spec.axis.keys().find(|axis| within(axis, key) || within(key, axis)) {
+                let text = format!("the axis `{axis}` sets what is tuned here: leave one of them out");
+                return Err(grid.report(&["tune", key], text));
+            }
+        }
         spec.check_excluded(grid)?;
         Ok(spec)
     }
@@ -183,6 +190,11 @@ impl Spec {
 
     fn check_arms(&self, grid: &Grid) -> Result<(), Report> {
         for (name, arm) in &self.arm {
+            if name.trim().is_empty() || name.chars().any(char::is_control) {
+                return Err(
+                    grid.report(&["arm", name], "an arm needs a name that can be read: no empty one, no control characters")
+                );
+            }
             let Some(table) = arm.as_table() else {
                 return Err(grid.report(&["arm", name], "an arm is a table of what it changes, for example estimator = \"rloo\""));
             };
