@@ -270,9 +270,8 @@ pub fn sample_efficiency(
         let runs: Vec<&[Point]> = arm.finished().map(|(_, points)| points).collect();
         let positions = common_positions(&runs, place, positions);
         let at = |position: &f64| {
-            let at = |points: &&'_ [Point]| points.partition_point(|point| point.spent[place] <= *position);
-            // The position lies within every run.
-            let scores: Vec<&[f64]> = runs.iter().map(|points| points[at(points).max(1) - 1].scores.as_slice()).collect();
+            let scores_of = |points| &read(points, place, *position, 0.0).expect("the position lies within every run").scores;
+            let scores: Vec<&[f64]> = runs.iter().map(|points| scores_of(points).as_slice()).collect();
             Scores::of_rows(&scores)
         };
         let scores: Vec<Scores> = positions.par_iter().map(at).collect();
