@@ -831,7 +831,7 @@ fn after_the_first_turn(log: &GroupLog) -> Option<Start> {
     let first = log.turns.iter().find_map(|turn| turn.parent).map(|t| &log.turns[t]).filter(|turn| turn.parent.is_none())?;
     let mut history = History::default();
     history.push(first);
-    let back = Back { snapshot: None, deeds: vec![Deed::of(first)] };
+    let back = Back { deeds: vec![Deed::of(first)], ..Back::default() };
     let state = State { seed: log.seed, back, turns: 1, history, origin: Origin::Restored { age: 1 } };
     Some(Start { task: log.task.clone(), state: Some(state) })
 }

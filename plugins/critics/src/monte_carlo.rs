@@ -366,7 +366,7 @@ impl Prober {
                 reseed: None,
             }
         };
-        Ok(Back { snapshot, deeds: path[last.map_or(0, |last| last + 1)..].iter().map(deed).collect() })
+        Ok(Back { snapshot, deeds: path[last.map_or(0, |last| last + 1)..].iter().map(deed).collect(), shown: None })
     }
 
     /// Probes the states in rounds, until each has enough.

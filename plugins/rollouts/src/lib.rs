@@ -3,6 +3,7 @@
 //! * Without branches: [`Independent`], and [`Expert`] for episodes to clone.
 //! * With branches inside an episode: [`EntropyBranch`] while it goes on, [`Tree`] once it is over.
 //! * With a choice in each turn: [`BestOfN`], which a critic makes.
+//! * In pieces, from states that earlier ones ended in: [`MacroStep`].
 //! * Around another one: [`DynamicSampling`] drops groups that teach nothing, [`Replay`] gives stored groups back, [`Offline`]
 //!   always the same ones.
 //!
@@ -15,6 +16,7 @@ mod dynamic_sampling;
 mod entropy_branch;
 mod expert;
 mod independent;
+mod macro_step;
 mod offline;
 mod replay;
 mod stored;
@@ -26,6 +28,7 @@ pub use dynamic_sampling::{DynamicSampling, Surplus};
 pub use entropy_branch::EntropyBranch;
 pub use expert::Expert;
 pub use independent::Independent;
+pub use macro_step::{Evicted, MacroStep, MacroStepMode, StateStore, StoredState};
 pub use offline::Offline;
 pub use replay::Replay;
 pub use tree::{Per, Select, Tree};

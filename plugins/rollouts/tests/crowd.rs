@@ -240,7 +240,7 @@ fn states_come_back_apart_and_deeds_are_verified() {
     let path = paths(group).into_iter().max_by_key(|path| path.len()).unwrap();
     let snapshot = path[0].snapshot.clone().unwrap();
     let bytes = snapshot.bytes.clone();
-    let back = Back { snapshot: Some(snapshot.clone()), deeds: Vec::new() };
+    let back = Back { snapshot: Some(snapshot.clone()), ..Back::default() };
     let mut one = back.open(&*world.tasks, &group.task, group.seed).unwrap();
     for _ in 0..100 {
         let other = back.open(&*world.tasks, &group.task, group.seed).unwrap();
@@ -251,7 +251,7 @@ fn states_come_back_apart_and_deeds_are_verified() {
 
     let first = &paths(group)[0];
     let deeds: Vec<Deed> = first.iter().map(|turn| Deed::of(turn)).collect();
-    let open = |deeds: &[Deed]| Back { snapshot: None, deeds: deeds.to_vec() }.open(&*world.tasks, &group.task, group.seed);
+    let open = |deeds: &[Deed]| Back { deeds: deeds.to_vec(), ..Back::default() }.open(&*world.tasks, &group.task, group.seed);
     assert_eq!(open(&deeds).unwrap().state_key(), first[first.len() - 1].state_after);
     let refused = |spoil: &dyn Fn(&mut Deed)| {
         let mut deeds = deeds.clone();
@@ -274,7 +274,7 @@ fn groups_that_begin_in_a_stored_state_go_on_from_it() {
         [first, second].into_iter().for_each(|turn| history.push(turn));
         let state = State {
             seed: whole[0].seed,
-            back: Back { snapshot: None, deeds: vec![Deed::of(first), Deed::of(second)] },
+            back: Back { deeds: vec![Deed::of(first), Deed::of(second)], ..Back::default() },
             turns: 2,
             history,
             origin: Origin::Restored { age: 1 },

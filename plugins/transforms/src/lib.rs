@@ -16,6 +16,7 @@ mod random;
 mod shuffle;
 mod uniform;
 mod variance_filter;
+mod weigh;
 mod whiten;
 
 pub use accuracy_window::AccuracyWindow;
@@ -31,6 +32,7 @@ pub use random::Random;
 pub use shuffle::Shuffle;
 pub use uniform::Uniform;
 pub use variance_filter::VarianceFilter;
+pub use weigh::Weigh;
 pub use whiten::{Centre, Over, Whiten};
 
 use std::borrow::Cow;

@@ -8,9 +8,9 @@ use rayon::prelude::*;
 
 use crate::environment::{Environment, EnvironmentError, Snapshot, SnapshotKind, TaskSet};
 use crate::ledger::Ledger;
-use crate::log::{Context, End, GroupLog, LeafLog, Limit, TurnLog};
+use crate::log::{Context, End, GroupLog, History, LeafLog, Limit, Origin, TurnLog};
 use crate::play::episode::{Episode, Said, guarded};
-use crate::play::start::{Back, Deed};
+use crate::play::start::{Back, Deed, State};
 use crate::play::{Play, stop_token};
 use crate::policy::{Allowed, Continuation, Policy, Session};
 use crate::rollout::RolloutError;
@@ -476,30 +476,68 @@ impl<'a> Crowd<'a> {
     fn come_back(&self, owner: usize, turns: usize) -> Result<(Box<dyn Environment>, usize), EnvironmentError> {
         let episode = &self.episodes[owner];
         let start = &self.play.starts[episode.group];
-        let at_tip = turns == episode.depth();
-        if at_tip && self.tasks.capabilities().snapshot == SnapshotKind::Exact {
-            let snapshot = guarded(|| {
-                episode.environment().snapshot().map_err(|e| EnvironmentError(format!("a state was not saved: {e}")))
-            })?;
-            let back = Back { snapshot: Some(Arc::new(snapshot)), deeds: Vec::new() };
+        if turns == episode.depth() && self.tasks.capabilities().snapshot == SnapshotKind::Exact {
+            let back = self.back_to_tip(owner)?;
             return Ok((back.open(self.tasks, &start.task, episode.seed)?, 0));
         }
+        let back = self.back(owner, turns);
+        Ok((back.open(self.tasks, &start.task, episode.seed)?, back.deeds.len()))
+    }
+
+    /// The way back to where an episode stands, by its exact snapshot.
+    fn back_to_tip(&self, episode: usize) -> Result<Back, EnvironmentError> {
+        let environment = self.episodes[episode].environment();
+        let snapshot =
+            guarded(|| environment.snapshot().map_err(|e| EnvironmentError(format!("a state was not saved: {e}"))))?;
+        Ok(Back { snapshot: Some(Arc::new(snapshot)), ..Back::default() })
+    }
+
+    /// The way back to the state after `turns` turns of an episode's path, from the last state that was kept before it.
+    fn back(&self, owner: usize, turns: usize) -> Back {
         let mut deeds: Vec<(Deed, Option<&Arc<Snapshot>>)> = Vec::new();
         self.deeds(owner, turns, &mut deeds);
         let mut back = match deeds.iter().rposition(|(_, snapshot)| snapshot.is_some()) {
             Some(last) => {
                 let snapshot = deeds[last].1.cloned();
                 deeds.drain(..=last);
-                Back { snapshot, deeds: Vec::new() }
+                Back { snapshot, ..Back::default() }
             }
-            None => match (&self.first(owner).begun, &start.state) {
-                (Some(begun), _) => Back { snapshot: Some(begun.clone()), deeds: Vec::new() },
-                (None, Some(state)) => state.back.clone(),
+            None => match (&self.first(owner).begun, &self.play.starts[self.episodes[owner].group].state) {
+                (Some(begun), _) => Back { snapshot: Some(begun.clone()), ..Back::default() },
+                // What the start shows is verified by who opens the start.
+                (None, Some(state)) => Back { shown: None, ..state.back.clone() },
                 (None, None) => Back::default(),
             },
         };
         back.deeds.extend(deeds.into_iter().map(|(deed, _)| deed));
-        Ok((back.open(self.tasks, &start.task, episode.seed)?, back.deeds.len()))
+        back
+    }
+
+    /// Where a live episode stands, as a start of other groups: by its snapshot where the environment has exact ones, by all
+    /// that was done where it has none.
+    ///
+    /// # Errors
+    /// If the environment does not save its state.
+    ///
+    /// # Panics
+    /// If the episode has ended.
+    pub fn state(&self, episode: usize) -> Result<State, EnvironmentError> {
+        let it = &self.episodes[episode];
+        assert!(it.is_live(), "an episode that has ended stands nowhere");
+        let back = if self.tasks.capabilities().snapshot == SnapshotKind::Exact {
+            self.back_to_tip(episode)?
+        } else {
+            self.back(episode, it.depth())
+        };
+        let mut history = self.play.starts[it.group].state.as_ref().map_or_else(History::default, |state| state.history.clone());
+        self.path(episode).into_iter().for_each(|turn| history.push(turn));
+        Ok(State {
+            seed: it.seed,
+            back: Back { shown: Some(it.seen.text.clone()), ..back },
+            turns: it.turn(),
+            history,
+            origin: Origin::default(),
+        })
     }
 
     /// The episode at the group's start that a path begins with.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::environment::{ActionText, Environment, EnvironmentError, Snapshot, TaskId, TaskSet};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::{ActionText, Environment, EnvironmentError, Snapshot, TaskId, TaskSet, verify_restored};
 use crate::log::{History, Origin, Stop, TurnLog};
 use crate::play::episode::guarded;
 
@@ -23,7 +25,8 @@ impl Start {
 }
 
 /// A state that episodes go on from. They all meet chance of their own ([`Environment::reseed`]).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct State {
     /// Seed that the environment was opened with.
     pub seed: u64,
@@ -39,16 +42,20 @@ pub struct State {
 
 /// The way back to a state: a snapshot, then what was done since; without a snapshot, what was done since the task's
 /// beginning.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Back {
     /// The bytes of a state on the way, which the environment verifies.
     pub snapshot: Option<Arc<Snapshot>>,
     /// What was done from there on, each deed verified.
     pub deeds: Vec<Deed>,
+    /// What the state showed, byte for byte, where that is known: it is verified last.
+    pub shown: Option<String>,
 }
 
 /// One deed of a replay, and what came of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Deed {
     /// Seed of the chance that it and what follows met, where that changed before it ([`Environment::reseed`]).
     pub reseed: Option<u64>,
@@ -66,8 +73,8 @@ impl Back {
     /// Opens an episode and brings it back.
     ///
     /// # Errors
-    /// If the episode cannot be opened, the snapshot is refused, or a deed gives something else than it did; the message
-    /// names the first that does.
+    /// If the episode cannot be opened, the snapshot is refused, a deed gives something else than it did, or the state shows
+    /// something else; the message names the first that does.
     pub fn open(&self, tasks: &dyn TaskSet, task: &TaskId, seed: u64) -> Result<Box<dyn Environment>, EnvironmentError> {
         let mut environment = guarded(|| tasks.open(task, seed))?;
         if let Some(snapshot) = &self.snapshot {
@@ -89,6 +96,10 @@ impl Back {
                 let at = at.unwrap_or(now.len().min(deed.state_after.len()));
                 return Err(diverged(format!("the state after it is another one, from byte {at} of its key on")));
             }
+        }
+        if let Some(shown) = &self.shown {
+            let now = guarded(|| Ok(environment.observe().text))?;
+            verify_restored(shown, &now).map_err(|e| EnvironmentError(format!("a state was not restored: {e}")))?;
         }
         Ok(environment)
     }

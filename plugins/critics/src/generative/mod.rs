@@ -606,7 +606,7 @@ impl Judge {
             let Some(answers) = answers else { continue };
             let values: Vec<Option<f64>> = answers.iter().map(|answer| answer.value.ok()).collect();
             let signals = critic_signals(&values, *target, *self.config.r_max);
-            self.asked.tally.learned(&signals, *target);
+            self.asked.tally.learned(&signals, *target, *self.config.r_max);
             if official && signals.degenerate {
                 continue;
             }

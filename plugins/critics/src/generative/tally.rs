@@ -25,8 +25,11 @@ pub(super) struct Tally {
     /// Errors of the answers that were learned from; those without a number count as the largest.
     errors: Vec<f64>,
     rewards: Vec<f64>,
-    /// Mean estimate and target of each state.
+    /// Mean estimate and target of each state that has an estimate.
     estimates: Vec<(f64, f64)>,
+    /// Distance of each state's mean estimate from its target, the largest return where it has none; and the targets.
+    distances: Vec<f64>,
+    targets: Vec<f64>,
     /// States that were learned from, and those whose answers were all equally good.
     learned: u64,
     degenerate: u64,
@@ -56,8 +59,10 @@ impl Tally {
         }
     }
 
-    pub fn learned(&mut self, signals: &CriticSignals, target: f64) {
+    pub fn learned(&mut self, signals: &CriticSignals, target: f64, r_max: f64) {
         self.learned += 1;
+        self.distances.push(signals.mean_estimate.map_or(r_max, |mean| (mean - target).abs()));
+        self.targets.push(target);
         self.degenerate += u64::from(signals.degenerate);
         self.errors.extend(&signals.errors);
         self.rewards.extend(&signals.rewards);
@@ -102,7 +107,11 @@ impl Tally {
             metrics.set(format!("critic/{name}/learned_states"), self.learned as f64);
             metrics.set(format!("critic/{name}/abs_error_mean"), moments(&self.errors).mean);
             metrics.set(format!("critic/{name}/reward_mean"), moments(&self.rewards).mean);
+            metrics.set(format!("critic/{name}/target_mean"), moments(&self.targets).mean);
             metrics.set(format!("critic/{name}/degenerate_state_rate"), share(self.degenerate, self.learned));
+        }
+        if let Some(skill) = skill(&self.distances, &self.targets) {
+            metrics.set(format!("critic/{name}/skill"), skill);
         }
         let (estimates, targets): (Vec<f64>, Vec<f64>) = self.estimates.iter().copied().unzip();
         if let Some(correlation) = correlation(&estimates, &targets) {
@@ -112,6 +121,17 @@ impl Tally {
             metrics.set(format!("critic/{name}/explained_variance"), explained);
         }
     }
+}
+
+/// `1 − MAE/MAE_const` against the constant with the smallest mean absolute error on the same states, their targets' median: 1 is
+/// exact, 0 no better than a constant. `None` where all targets are equal: a constant is exact.
+fn skill(distances: &[f64], targets: &[f64]) -> Option<f64> {
+    let mut sorted = targets.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // Any point between the two in the middle is as good.
+    let median = *sorted.get(sorted.len() / 2)?;
+    let of_constant: f64 = targets.iter().map(|target| (target - median).abs()).sum();
+    (of_constant > 0.0).then(|| 1.0 - distances.iter().sum::<f64>() / of_constant)
 }
 
 /// Pearson's correlation; `None` where either side does not vary.
@@ -154,12 +174,34 @@ mod tests {
     fn a_constant_critic_explains_nothing() {
         let mut tally = Tally::default();
         for target in [0.0, 1.0] {
-            tally.learned(&ascribe_math::critic_signals(&[Some(0.5)], target, 1.0), target);
+            tally.learned(&ascribe_math::critic_signals(&[Some(0.5)], target, 1.0), target, 1.0);
         }
         let mut metrics = Metrics::default();
         tally.report("judge", &mut metrics);
         assert_eq!(metrics.get("critic/judge/explained_variance"), Some(0.0));
         assert_eq!(metrics.get("critic/judge/abs_error_mean"), Some(0.5));
         assert_eq!(metrics.get("critic/judge/value_corr"), None);
+    }
+
+    #[test]
+    fn skill_is_measured_against_the_best_constant() {
+        // The median of 0, 0, 1 is 0, and errs by 1 in all.
+        let targets = [0.0, 0.0, 1.0];
+        assert_eq!(skill(&[0.0, 0.0, 0.0], &targets), Some(1.0));
+        assert_eq!(skill(&[0.0, 0.0, 1.0], &targets), Some(0.0));
+        assert_eq!(skill(&[0.5, 0.5, 0.5], &targets), Some(-0.5));
+        assert_eq!(skill(&[0.5, 0.5], &[0.0, 1.0]), Some(0.0));
+        assert_eq!(skill(&[0.5, 0.5], &[1.0, 1.0]), None);
+        assert_eq!(skill(&[], &[]), None);
+        // A state that nobody could read an answer about errs by the largest return, the mean of answers by their mean's distance.
+        let mut tally = Tally::default();
+        for (values, target) in [(vec![Some(1.0), Some(3.0)], 2.0), (vec![None, None], 0.0), (vec![Some(4.0), None], 4.0)] {
+            tally.learned(&ascribe_math::critic_signals(&values, target, 4.0), target, 4.0);
+        }
+        let mut metrics = Metrics::default();
+        tally.report("judge", &mut metrics);
+        // distances 0, 4, 0 against |2 − 2| + |0 − 2| + |4 − 2|
+        assert_eq!(metrics.get("critic/judge/skill"), Some(0.0));
+        assert_eq!(metrics.get("critic/judge/target_mean"), Some(2.0));
     }
 }

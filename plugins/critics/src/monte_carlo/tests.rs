@@ -438,7 +438,7 @@ fn a_group_that_begins_in_a_stored_state_is_gone_back_to() {
         let tokens: Vec<u32> = long.turns[..2].iter().flat_map(|t| t.read.iter().chain(&t.action.tokens)).copied().collect();
         let state = State {
             seed: long.seed,
-            back: Back { snapshot: long.turns[1].snapshot.clone(), deeds: Vec::new() },
+            back: Back { snapshot: long.turns[1].snapshot.clone(), ..Back::default() },
             turns: 2,
             history: History { tokens: tokens.clone(), ..History::default() },
             origin: Origin::Restored { age: 1 },

@@ -152,13 +152,15 @@ pub struct Reader {
     pub deeds: Arc<Mutex<Deeds>>,
     /// What it says at each turn, if not random letters.
     pub script: Vec<&'static str>,
+    /// Most tokens of a sequence.
+    pub limit: usize,
 }
 
 impl Reader {
     pub fn new(tasks: &dyn TaskSet) -> Self {
         let about = tasks.capabilities();
         let tokenizer = Arc::new(WordTokenizer::new(about.vocabulary.iter().chain([&about.stop])));
-        Self { tokenizer, deeds: Arc::default(), script: Vec::new() }
+        Self { tokenizer, deeds: Arc::default(), script: Vec::new(), limit: 10_000 }
     }
 }
 
@@ -180,7 +182,7 @@ impl Policy for Reader {
         3
     }
     fn max_tokens(&self) -> usize {
-        10_000
+        self.limit
     }
     fn n_parameters(&self) -> usize {
         0
@@ -288,8 +290,13 @@ impl World {
     }
 
     pub fn scripted(nature: Nature, script: Vec<&'static str>) -> Self {
+        Self::limited(nature, script, 10_000)
+    }
+
+    /// A world whose policy reads so many tokens at most.
+    pub fn limited(nature: Nature, script: Vec<&'static str>, limit: usize) -> Self {
         let tasks = Box::new(Walks::new(nature));
-        let reader = Reader { script, ..Reader::new(&*tasks) };
+        let reader = Reader { script, limit, ..Reader::new(&*tasks) };
         let deeds = reader.deeds.clone();
         Self {
             tasks,
