@@ -13,9 +13,9 @@ use toy::{Nature, World};
 
 /// Every kind of environment that a macro step meets.
 fn natures() -> impl Iterator<Item = Nature> {
-    [SnapshotKind::Exact, SnapshotKind::Replay].into_iter().flat_map(|snapshot| {
-        [0, 2].into_iter().map(move |restarts| Nature { snapshot, restarts, turns: 5, draws: true })
-    })
+    [SnapshotKind::Exact, SnapshotKind::Replay]
+        .into_iter()
+        .flat_map(|snapshot| [0, 2].into_iter().map(move |restarts| Nature { snapshot, restarts, turns: 5, draws: true }))
 }
 
 /// Turns of a path, from the group's start on.
@@ -141,7 +141,8 @@ fn new_tasks_never_dry_up_and_officially_do() {
 fn states_leave_when_used_or_stay_until_they_are_evicted() {
     let sizes = |body: &str| -> Vec<(f64, f64, f64)> {
         let mut world = World::scripted(Nature { turns: 100, ..Nature::default() }, without_end(100));
-        let mut walking = world.strategy("macro-step", &format!("turns = 1\nstarts = 2\nbranches = 3\nfresh_share = 0.0\n{body}"));
+        let mut walking =
+            world.strategy("macro-step", &format!("turns = 1\nstarts = 2\nbranches = 3\nfresh_share = 0.0\n{body}"));
         let mut sizes = Vec::new();
         for _ in 0..5 {
             world.collect(&mut *walking);

@@ -8,6 +8,7 @@ pub mod compare;
 pub mod files;
 mod readers;
 pub mod records;
+mod track;
 
 use serde_json::Value;
 

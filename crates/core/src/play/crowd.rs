@@ -487,8 +487,7 @@ impl<'a> Crowd<'a> {
     /// The way back to where an episode stands, by its exact snapshot.
     fn back_to_tip(&self, episode: usize) -> Result<Back, EnvironmentError> {
         let environment = self.episodes[episode].environment();
-        let snapshot =
-            guarded(|| environment.snapshot().map_err(|e| EnvironmentError(format!("a state was not saved: {e}"))))?;
+        let snapshot = guarded(|| environment.snapshot().map_err(|e| EnvironmentError(format!("a state was not saved: {e}"))))?;
         Ok(Back { snapshot: Some(Arc::new(snapshot)), ..Back::default() })
     }
 

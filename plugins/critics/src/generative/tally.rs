@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ascribe_core::Metrics;
-use ascribe_math::{CriticSignals, Deviation, explained_variance, moments};
+use ascribe_math::{CriticSignals, Deviation, correlation, explained_variance, moments};
 
 use super::verdict::Unread;
 
@@ -134,25 +134,9 @@ fn skill(distances: &[f64], targets: &[f64]) -> Option<f64> {
     (of_constant > 0.0).then(|| 1.0 - distances.iter().sum::<f64>() / of_constant)
 }
 
-/// Pearson's correlation; `None` where either side does not vary.
-fn correlation(x: &[f64], y: &[f64]) -> Option<f64> {
-    let (of_x, of_y) = (moments(x), moments(y));
-    let product: f64 = x.iter().zip(y).map(|(x, y)| (x - of_x.mean) * (y - of_y.mean)).sum();
-    let scale = (of_x.squares * of_y.squares).sqrt();
-    (scale > 0.0).then(|| product / scale)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn correlation_by_hand() {
-        assert_eq!(correlation(&[1.0, 2.0, 3.0], &[2.0, 4.0, 6.0]), Some(1.0));
-        assert_eq!(correlation(&[1.0, 2.0, 3.0], &[1.0, 0.0, 1.0]), Some(0.0));
-        assert_eq!(correlation(&[0.5, 0.5], &[0.0, 1.0]), None);
-        assert_eq!(correlation(&[], &[]), None);
-    }
 
     #[test]
     fn a_cut_answer_is_no_parse_failure_and_nothing_is_said_of_nothing() {

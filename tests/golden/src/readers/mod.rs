@@ -2,6 +2,7 @@
 
 pub mod anchors;
 pub mod libraries;
+pub mod macro_step;
 pub mod outcomes;
 pub mod progress;
 pub mod rederived;

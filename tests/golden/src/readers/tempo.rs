@@ -1,13 +1,15 @@
 //! Macro-step TEMPO, as KMnO4-zx/agentic-rl-lab lays it out.
 
-use ascribe_core::{AdvantageEstimator, End, Limit, Now, Scope};
+use ascribe_core::log::{Action, GroupLog, History, TurnLog};
+use ascribe_core::rows::column::{ADVANTAGE, BEHAVIOR_LOGPROB};
+use ascribe_core::{AdvantageEstimator, Credit, End, Limit, Now, RowSet, Scope};
 use ascribe_critics::{Condense, Happened, Mode, Rules, condensed, mean_of_read, read};
 use ascribe_estimators::{Tempo, actor_signals};
 use ascribe_math::critic_signals;
 use serde_json::{Value, json};
 
 use crate::Case;
-use crate::records::{add_signal, batch, config, group, number, turn};
+use crate::records::{add_signal, batch, config, group, number, turn, vector};
 
 /// What both count as no advantage is a constant of ours.
 fn same_epsilon(case: Case<'_>) {
@@ -73,6 +75,59 @@ pub fn critic(case: Case<'_>) -> Value {
         "parse_failures": signals.parse_failures,
         "mean_estimate": signals.mean_estimate,
     })
+}
+
+/// `build_actor_datum` and `build_critic_datum`: tokens shifted by one, with what each carries.
+pub fn datum(case: Case<'_>) -> Value {
+    let advantage = number(case.inputs, "advantage");
+    let (prefix, steps, next, kind) = match case.inputs["steps"].as_array() {
+        Some(steps) => (tokens(&case.inputs["token_prefix"]), steps.clone(), tokens(&case.inputs["next_prompt_tokens"]), "actor"),
+        // A critic's prompt and answer are a sequence of one turn.
+        None => (Vec::new(), vec![case.inputs.clone()], Vec::new(), "critic"),
+    };
+    let mut sequence = prefix.clone();
+    let mut turns: Vec<TurnLog> = Vec::new();
+    for step in &steps {
+        let (prompt, completion) = (tokens(&step["prompt_tokens"]), tokens(&step["completion_tokens"]));
+        // Where nothing was said, what was read is read on with the next turn.
+        if completion.is_empty() {
+            continue;
+        }
+        let read = prompt.strip_prefix(&sequence[..]).unwrap_or_else(|| panic!("{}: the prompt goes on", case.name)).to_vec();
+        sequence = [&prompt[..], &completion].concat();
+        let logprob = vector(&step["logprobs"]).into_iter().map(|x| x as f32).collect();
+        let action = Action { logprob: Some(logprob), ..Action::given(completion) };
+        turns.push(TurnLog { parent: turns.len().checked_sub(1), read, action, ..turn(None, 0, 0.0) });
+    }
+    let n = turns.len();
+    let history = History { tokens: prefix, ..History::default() };
+    let batch = batch(vec![GroupLog { history, ..group(turns, vec![n - 1]) }]);
+    let rows = RowSet::from_credit(&batch, &[Credit::per_turn(vec![advantage; n])], None);
+    assert_eq!((rows.len(), rows.tokens_of(0)), (1, &sequence[..]), "{}", case.name);
+    // Our rows end with the last action; what was shown then is read by nobody, and carries nothing there either.
+    let shown = next.strip_prefix(&sequence[..]).unwrap_or_default();
+    let full = [&sequence[..], shown].concat();
+    let carried = |column: &str| {
+        let mut all = vec![0.0; full.len()];
+        rows.at
+            .iter()
+            .enumerate()
+            .for_each(|(i, at)| all[*at] = f64::from(rows.columns[column].get(i).expect("each token has it")));
+        all.split_off(1)
+    };
+    json!({
+        "input_tokens": full[..full.len() - 1],
+        "target_tokens": full[1..],
+        "logprobs": carried(BEHAVIOR_LOGPROB),
+        "advantages": carried(ADVANTAGE),
+        "num_tokens": full.len() - 1,
+        "loss_tokens": rows.n_trained(),
+        "kind": kind,
+    })
+}
+
+fn tokens(value: &Value) -> Vec<u32> {
+    value.as_array().into_iter().flatten().map(|token| token.as_u64().expect("a token") as u32).collect()
 }
 
 /// `parse_value`, the mean of the samples of an endpoint, and the history that a critic is shown.
