@@ -61,6 +61,7 @@ fn dependencies_run_one_way() {
                 "ascribe-math",
                 "ascribe-estimators",
                 "ascribe-objectives",
+                "ascribe-rollouts",
                 "ascribe-transforms",
             ],
         ),

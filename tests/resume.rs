@@ -39,6 +39,21 @@ surplus = "keep"
 of.independent = { groups = 120, group_size = 2, decode = "admissible" }
 "#;
 
+/// Macro steps from a store of states, judged in words by the policy itself, with corrected prefixes.
+const MACRO_STEPS: &str = r#"
+updates = 10
+environment.knights = {}
+estimator = "tempo"
+objective = "importance-sampling"
+policy.actor = "tabular"
+update.learning_rate = 0.1
+checkpoint = { every = 2, keep = 3 }
+transform = [{ weigh = { by = "prefix_ratio" } }]
+critic.ratio.prefix-ratio = {}
+critic.judge.generative = { r_max = 6.0, values = "ends", target = "estimator", missing = "zero", max_tokens = 8 }
+rollout.macro-step = { turns = 3, starts = 60, branches = 4, capacity = 300, decode = "admissible" }
+"#;
+
 /// The same on a small transformer, with a phase of cloning first.
 const TRANSFORMER: &str = r#"
 updates = 6
@@ -110,6 +125,16 @@ fn runs_killed_in_the_middle_of_a_refill() {
     let rounds = killed_at_random_instants(REFILLED);
     let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["rollout/refill/rounds"].as_f64();
     assert!(rounds.lines().all(|line| of(line).is_some_and(|n| n >= 2.0)), "{rounds}");
+}
+
+#[test]
+fn runs_killed_with_states_in_the_store() {
+    let lines = killed_at_random_instants(MACRO_STEPS);
+    let of = |line: &str, name: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")[name].as_f64();
+    assert!(lines.lines().all(|line| of(line, "td/store_size").is_some_and(|n| n >= 100.0)), "{lines}");
+    // From the second update on most groups begin in stored states, and the store forgets.
+    assert!(lines.lines().skip(1).all(|line| of(line, "td/macro_index_mean").is_some_and(|n| n > 0.5)), "{lines}");
+    assert!(lines.lines().any(|line| of(line, "td/evicted").is_some_and(|n| n > 0.0)), "{lines}");
 }
 
 /// Metrics of a run that was never interrupted, to which all that were killed came too.

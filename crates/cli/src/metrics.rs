@@ -70,6 +70,35 @@ const FAMILIES: &[Family] = &[
     one("rollout/replay/groups", "Stored groups in this update."),
     one("rollout/replay/stored", "Groups in the store after this update."),
     three("rollout/replay/age", "Updates since a stored group of this update was played: how far it is off-policy."),
+    three("td/start_age", "Updates since a start of this update was stored (`macro-step`); new tasks have none."),
+    three("td/store_age", "Updates since a state of the store was stored."),
+    three(
+        "td/prefix_ratio",
+        "How much likelier the way to a stored start is now than when it was walked, within bounds (critic `prefix-ratio`).",
+    ),
+    one("td/store_size", "States in the store of `macro-step` after this update."),
+    one("td/store_tasks", "Different tasks of these states: few say that the store has narrowed."),
+    one("td/new_endpoints", "Boundary states that this update added to the store."),
+    one("td/evicted", "States that made room for them, the oldest first."),
+    one("td/evicted_unused", "Those of them that no group ever began in."),
+    one("td/fresh_states", "Starts of this update that are new tasks."),
+    one(
+        "td/macro_index_mean",
+        "Macro steps before a start of this update, mean over starts: how deep into their episodes they lie.",
+    ),
+    one(
+        "td/restore_failures",
+        "Stored states that did not come back as they were. They were dropped, and trained nothing; the group's failed path says why.",
+    ),
+    one("actor/segment_reward_mean", "What a path of a macro step earned, mean over paths."),
+    one("actor/terminal_won_rate", "Share of paths of macro steps that ended with their task solved."),
+    one("actor/macro_boundary_rate", "Share of paths that stopped at the end of a macro step."),
+    one("actor/value_target_mean", "Mean over groups of what the value of their start should have been, as the estimator says."),
+    one("actor/value_target_std", "Its population standard deviation over groups."),
+    one(
+        "actor/value_gap_zero_reward",
+        "Population standard deviation of the values of a group's branches that stopped at the boundary and earned nothing, mean over groups (0 for fewer than two): what the critic alone tells apart.",
+    ),
     one("group/excluded", "Groups without a trajectory left to train on."),
     one(
         "group/cancelled_rate",
@@ -88,7 +117,7 @@ const FAMILIES: &[Family] = &[
     one("group/dropped_by_variance", "Groups that `variance-filter` took out of training."),
     one(
         "actor/degenerate_group_rate",
-        "Share of groups, of those with two members or more, whose members all have the same outcome: a group-relative estimator learns nothing from them.",
+        "Share of groups, of those with two members or more, whose members all have the same outcome: an estimator that compares outcomes alone learns nothing from them.",
     ),
     one("actor/entropy", "Mean entropy in nats of the distribution that a token was sampled from."),
     one("actor/pg_loss", "Policy-gradient loss, aggregated as the objective says."),
@@ -132,10 +161,6 @@ const FAMILIES: &[Family] = &[
     ),
     one("critic/NAME/age", "Updates since a reference was copied."),
     three("critic/NAME/info_gain", "What a turn added to how likely the policy finds the right answer."),
-    three(
-        "critic/NAME/prefix_ratio",
-        "How much likelier the way to a stored start is now than when it was walked, within bounds.",
-    ),
     one("critic/NAME/clipped_rate", "Share of stored starts whose ratio a bound cut."),
     one("critic/NAME/answers", "Answers that a generative critic gave in this update."),
     one(
@@ -175,6 +200,11 @@ const FAMILIES: &[Family] = &[
     one(
         "critic/NAME/abs_error_mean",
         "Mean distance of a critic's answers from their targets; an answer without a number counts as R_max. Against targets that bootstrap, its fall mixes with theirs.",
+    ),
+    one("critic/NAME/target_mean", "Mean of the targets of the states that a critic learned from."),
+    one(
+        "critic/NAME/skill",
+        "1 − MAE/MAE_const: distance of a critic's mean answers from their targets against that of the best constant, the targets' median, on the same states. 1 is exact, 0 no better than a constant, below 0 worse; a state without an answer errs by R_max.",
     ),
     one("critic/NAME/reward_mean", "Mean of what a critic's answers earn: minus their error over R_max, −1 at worst."),
     one(

@@ -86,14 +86,14 @@ pub const WATCHES: [Watch; 14] = [
     Watch {
         name: AlarmName::DegenerateGroups,
         key: "degenerate-groups",
-        metric: "actor/degenerate_group_rate",
+        metric: "credit/degenerate_group_rate",
         several: Several::Sum,
         grace: 0,
         at: 0.9,
         floor: false,
         action: AlarmAction::Warn,
         sampled_only: true,
-        says: "in {} of the groups all members have the same outcome, which teaches a group-relative estimator nothing",
+        says: "in {} of the groups every advantage is 0: they teach nothing. To a group-relative estimator, members of equal outcome do not differ",
         advice: "a larger `group_size`, tasks of another difficulty, a higher temperature or a partial reward",
         reason: nothing_more,
     },
@@ -385,8 +385,8 @@ mod tests {
 
     #[test]
     fn alarms_go_off_at_their_threshold() {
-        assert_eq!(names(&[("actor/degenerate_group_rate", 0.89), ("actor/entropy", 0.5)], &[]), []);
-        assert_eq!(names(&[("actor/degenerate_group_rate", 0.9)], &[]), [("degenerate-groups", false)]);
+        assert_eq!(names(&[("credit/degenerate_group_rate", 0.89), ("actor/entropy", 0.5)], &[]), []);
+        assert_eq!(names(&[("credit/degenerate_group_rate", 0.9)], &[]), [("degenerate-groups", false)]);
         assert_eq!(names(&[("actor/entropy", 0.0)], &[]), [("entropy-collapse", false)]);
         assert_eq!(names(&[("rollout/logprob_mismatch/mean", f64::NAN)], &[]), [("logprob-mismatch", false)]);
         assert_eq!(names(&[("a/skipped_steps", 0.0), ("b/skipped_steps", 1.0)], &[]), [("non-finite", false)]);
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn settings_move_silence_or_sharpen_them() {
-        let degenerate = [("actor/degenerate_group_rate", 0.5)];
+        let degenerate = [("credit/degenerate_group_rate", 0.5)];
         let set = |at, action| [(AlarmName::DegenerateGroups, at, action)];
         assert_eq!(names(&degenerate, &set(Some(0.5), AlarmAction::Stop)), [("degenerate-groups", true)]);
         assert_eq!(names(&degenerate, &set(Some(0.1), AlarmAction::Off)), []);
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn an_experts_actions_have_no_exploration_to_lose() {
-        let expert = [("rollout/given_rate", 1.0), ("credit/zero_rate", 1.0), ("actor/degenerate_group_rate", 1.0)];
+        let expert = [("rollout/given_rate", 1.0), ("credit/zero_rate", 1.0), ("credit/degenerate_group_rate", 1.0)];
         assert_eq!(names(&expert, &[]), []);
         // That a limit cuts all its episodes is as wrong as with any others.
         assert_eq!(names(&[expert[0], ("rollout/truncated_rate", 1.0)], &[]), [("truncated", false)]);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ascribe_core::credit::spread;
 use ascribe_core::environment::Outcome;
-use ascribe_core::log::Validity;
+use ascribe_core::log::{Origin, Validity};
 use ascribe_core::{Anchor, Batch, Column, Credit, End, Group, Metrics, Scope, Trajectory};
 use ascribe_math::spread::{Deviation, is_constant, moments};
 use rayon::prelude::*;
@@ -148,13 +148,57 @@ pub(crate) fn of_credit(batch: &Batch, credit: &[Credit]) -> Metrics {
         })
     });
     mean(&mut m, "credit/within_trajectory_std", within);
+    let comparable = groups.iter().zip(&spread).filter(|((g, _), _)| tried(*g).count() >= 2);
+    let degenerate = comparable.map(|((_, credit), advantage)| {
+        let nothing = credit.bundles.is_empty() && advantage.iter_present().all(|a| a == 0.0);
+        f64::from(u8::from(nothing))
+    });
+    mean(&mut m, "credit/degenerate_group_rate", degenerate);
     m
 }
 
-/// What a curriculum is told: paths that were not tried have no outcome.
+/// What pieces of episodes came to, where a batch holds any: groups that begin in a stored state, or paths that stopped at the end of a
+/// macro step. Names are those of the reproduction of TEMPO (KMnO4-zx/agentic-rl-lab `09-tempo`).
+pub(crate) fn of_macro_steps(batch: &Batch, credit: &[Credit]) -> Metrics {
+    let mut m = Metrics::default();
+    let at_boundary = |path: &Trajectory<'_>| path.leaf().end == End::MacroBoundary;
+    let restored = |g: Group<'_>| matches!(g.about().origin, Origin::Restored { .. });
+    if !batch.groups().any(|g| restored(g) || g.trajectories().any(|path| at_boundary(&path))) {
+        return m;
+    }
+    let paths = || batch.groups().flat_map(tried);
+    let share = |holds: bool| f64::from(u8::from(holds));
+    mean(&mut m, "actor/segment_reward_mean", batch.groups().flat_map(tried_outcomes));
+    mean(&mut m, "actor/terminal_won_rate", paths().map(|path| share(path.leaf().end.success())));
+    mean(&mut m, "actor/macro_boundary_rate", paths().map(|path| share(at_boundary(&path))));
+    let mut targets = Vec::new();
+    let mut gaps = Vec::new();
+    for (g, credit) in batch.groups().zip(credit) {
+        let of_states = |target: &&String| credit.targets[*target].scope == Scope::State;
+        let Some(name) = credit.targets.keys().find(of_states) else { continue };
+        targets.extend(credit.targets[name].column.get(0).map(f64::from));
+        let Some(values) = batch.signals.get(name).filter(|signal| signal.scope == Scope::State) else { continue };
+        // What a critic alone tells apart: branches that stopped at the boundary and earned nothing.
+        let unpaid = tried(g).zip(tried_outcomes(g)).filter(|(path, outcome)| at_boundary(path) && *outcome == 0.0);
+        let value = |path: Trajectory<'_>| values.column.get(g.rows().start + g.index() + path.turns_up().next()? + 1);
+        let values: Vec<f64> = unpaid.filter_map(|(path, _)| value(path)).map(f64::from).collect();
+        gaps.push(moments(&values).deviation(Deviation::Population));
+    }
+    if !targets.is_empty() {
+        let targets = moments(&targets);
+        m.set("actor/value_target_mean", targets.mean);
+        m.set("actor/value_target_std", targets.deviation(Deviation::Population));
+    }
+    mean(&mut m, "actor/value_gap_zero_reward", gaps.into_iter());
+    m
+}
+
+/// What a curriculum is told: paths that were not tried have no outcome, and pieces of an episode are none.
 pub(crate) fn outcomes(batch: &Batch) -> Vec<Outcome> {
+    let whole = |g: &Group<'_>| g.about().before == 0 && g.trajectories().all(|path| path.leaf().end != End::MacroBoundary);
     batch
         .groups()
+        .filter(whole)
         .map(|g| Outcome {
             task: g.about().task.clone(),
             returns: tried_outcomes(g),
@@ -222,8 +266,55 @@ fn mean_of(advantages: impl Iterator<Item = f32>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ascribe_core::Signal;
     use ascribe_core::batch::NonFinite;
+    use ascribe_core::credit::{Bundle, Target};
     use ascribe_core::log::{Action, GroupLog, LeafLog, TurnLog};
+
+    #[test]
+    fn macro_steps_are_told_apart_by_their_values() {
+        let leaf = |t: usize, end: End| LeafLog { turn: Some(t), end, seed: 0 };
+        let won = || End::Terminated { success: true };
+        // Four branches of one turn: two stop unpaid, worth 0.25 and 0.75; one stops paid; one wins.
+        let turns = vec![turn(None, 0.0, 1, 1), turn(None, 0.0, 1, 1), turn(None, 0.5, 1, 1), turn(None, 1.0, 1, 1)];
+        let leaves = vec![leaf(0, End::MacroBoundary), leaf(1, End::MacroBoundary), leaf(2, End::MacroBoundary), leaf(3, won())];
+        let group = GroupLog { turns, leaves, origin: Origin::Restored { age: 1 }, before: 10, ..GroupLog::default() };
+        let whole = GroupLog { turns: vec![turn(None, 1.0, 1, 1)], leaves: vec![leaf(0, won())], ..GroupLog::default() };
+        let mut batch = Batch::from_groups(vec![group, whole.clone()], NonFinite::Refuse).unwrap();
+        let values: Column = [None, Some(0.25), Some(0.75), Some(0.9), None, None, None].into_iter().collect();
+        batch.add_signal("value", Signal { scope: Scope::State, provider: "judge".into(), column: values }).unwrap();
+        let credit = |n: usize, target: f32| {
+            let column = std::iter::once(Some(target)).chain(std::iter::repeat_n(None, n)).collect();
+            let targets = [("value".to_string(), Target { scope: Scope::State, column })].into();
+            Credit { targets, ..Credit::per_turn(vec![0.0; n]) }
+        };
+        let m = of_macro_steps(&batch, &[credit(4, 0.875), credit(1, 0.375)]);
+        let got = |name: &str| m.get(&format!("actor/{name}")).unwrap();
+        assert_eq!((got("segment_reward_mean"), got("terminal_won_rate"), got("macro_boundary_rate")), (0.5, 0.4, 0.6));
+        // 0.25 and 0.75 lie 0.25 from their mean; the other group has nothing to tell apart.
+        assert_eq!((got("value_target_mean"), got("value_target_std"), got("value_gap_zero_reward")), (0.625, 0.25, 0.125));
+        // A curriculum hears of whole episodes alone.
+        assert_eq!(outcomes(&batch).len(), 1);
+        let plain = Batch::from_groups(vec![whole], NonFinite::Refuse).unwrap();
+        assert!(of_macro_steps(&plain, &[credit(1, 0.5)]).0.is_empty());
+    }
+
+    #[test]
+    fn a_group_without_an_advantage_teaches_nothing_whatever_its_outcomes() {
+        let leaf = |t: usize| LeafLog { turn: Some(t), end: End::Terminated { success: true }, seed: 0 };
+        let group = |n: usize| GroupLog {
+            turns: (0..n).map(|_| turn(None, 1.0, 1, 1)).collect(),
+            leaves: (0..n).map(leaf).collect(),
+            ..GroupLog::default()
+        };
+        let batch = Batch::from_groups(vec![group(2), group(2), group(2), group(1)], NonFinite::Refuse).unwrap();
+        let bundles = vec![Bundle { chosen: 0, rejected: 1 }];
+        let pair = Credit { turns: vec![None, None], bundles, ..Credit::default() };
+        let credit = [Credit::per_turn([0.0, 0.0]), Credit::per_turn([0.5, -0.5]), pair, Credit::per_turn([0.0])];
+        // Outcomes are equal everywhere; a group of one is compared with nobody.
+        assert_eq!(of_credit(&batch, &credit).get("credit/degenerate_group_rate"), Some(1.0 / 3.0));
+        assert_eq!(of_rollout(&batch, &BTreeMap::new(), &[]).get("actor/degenerate_group_rate"), Some(1.0));
+    }
 
     fn turn(parent: Option<usize>, reward: f32, read: usize, n: usize) -> TurnLog {
         TurnLog {

@@ -90,6 +90,7 @@ pub fn train(live: &mut Live, experiment: &Experiment, now: &Now) -> Result<Trai
         check(&batch, &credit, &format!("transform {i}"))?;
     }
     stage.metrics.extend(metrics::of_credit(&batch, &credit));
+    stage.metrics.extend(metrics::of_macro_steps(&batch, &credit));
     if let Some(anchor) = experiment.estimator.anchor() {
         stage.metrics.extend(metrics::of_anchors(&batch, anchor));
     }

@@ -25,6 +25,8 @@ mod states;
 mod tabular;
 mod targets;
 #[cfg(test)]
+mod tempo;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod truth;

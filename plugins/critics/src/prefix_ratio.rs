@@ -109,7 +109,7 @@ impl Critic for Live {
         }
         if !told.is_empty() {
             acting.metrics.set(format!("critic/{}/clipped_rate", self.name), f64::from(clipped) / told.len() as f64);
-            acting.metrics.summarise(&format!("critic/{}/prefix_ratio", self.name), told);
+            acting.metrics.summarise("td/prefix_ratio", told);
         }
         Ok(vec![(COLUMN.into(), Signal { scope: Scope::Turn, provider: self.name.clone(), column })])
     }

@@ -21,6 +21,7 @@ use ascribe_estimators as _;
 use ascribe_objectives as _;
 use ascribe_policies as _;
 use ascribe_rollouts as _;
+use ascribe_transforms as _;
 
 pub(crate) struct World {
     pub nodes: Nodes,

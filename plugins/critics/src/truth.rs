@@ -1,12 +1,16 @@
-//! What a critic's error does to the policy gradient, against the exact one: the trade of bias for variance by λ, on a
-//! stochastic task of which everything is known.
+//! Policy gradients against the exact one, on a stochastic task of which everything is known: what a critic's error does to them, by λ; and
+//! that of macro steps, from starts that the policy walked to and from stale ones.
 
 use std::collections::BTreeMap;
 
+use ascribe_core::batch::NonFinite;
 use ascribe_core::environment::{Place, TRAIN, TaskId};
 use ascribe_core::ledger::Ledger;
+use ascribe_core::log::{End, GroupLog, Origin};
 use ascribe_core::mdp::{ActionTable, Solution, over_turns, solve};
-use ascribe_core::{AdvantageEstimator, Batch, NamedCritic, Oracle, Slot};
+use ascribe_core::play::{Crowd, Decode, Play, Start};
+use ascribe_core::rollout::{Acting, node};
+use ascribe_core::{AdvantageEstimator, Batch, Credit, CreditTransform, Draw, NamedCritic, Oracle, Seeds, Slot, TaskSet};
 use ascribe_math::{Deviation, moments};
 
 use crate::oracle::probabilities;
@@ -25,7 +29,27 @@ struct Truth<'a> {
     exact: Solution,
 }
 
-impl Truth<'_> {
+const REPAIR: (&str, &str) = ("repair-mdp", "step_cost = 0.05");
+
+impl<'a> Truth<'a> {
+    /// That of a world's `actor`, as it is now.
+    fn of(world: &mut World, tasks: &'a dyn TaskSet) -> Self {
+        let tables = tasks.oracle(&TaskId { split: TRAIN.into(), index: 0 }).unwrap();
+        let actor = &mut **world.nodes.get_mut("actor").unwrap();
+        let policy = probabilities(tables, actor, &tasks.capabilities().stop, 1.0, &mut Ledger::default()).unwrap();
+        Self { exact: solve(tables.process(), &policy), policy, tables }
+    }
+
+    /// The exact gradient by logits that all turns share, `[states · actions]`.
+    fn exact_gradient(&self) -> Vec<f64> {
+        let n_actions = self.tables.actions(0).len();
+        let row = |mut row: Vec<f64>| {
+            row.resize(n_actions, 0.0);
+            row
+        };
+        over_turns(&self.exact.gradient).into_iter().flat_map(row).collect()
+    }
+
     /// Turn, state and action of a recorded turn.
     fn place(&self, batch: &Batch, row: usize) -> (usize, usize, usize) {
         let Place { turn, state } = self.tables.place(batch.keys.bytes(batch.turns.state[row])).unwrap();
@@ -96,28 +120,14 @@ impl Spread {
 
 #[test]
 fn lambda_trades_a_critics_error_for_the_variance_of_returns() {
-    let mut world = World::new(("repair-mdp", "step_cost = 0.05"), &["actor"], Vec::new());
+    let mut world = World::new(REPAIR, &["actor"], Vec::new());
     world.improve(5);
     // The process outlives the world that plays on it.
-    let tasks = World::new(("repair-mdp", "step_cost = 0.05"), &[], Vec::new()).tasks;
-    let tables = tasks.oracle(&TaskId { split: TRAIN.into(), index: 0 }).unwrap();
-    let policy = probabilities(
-        tables,
-        &mut **world.nodes.get_mut("actor").unwrap(),
-        &tasks.capabilities().stop,
-        1.0,
-        &mut Ledger::default(),
-    )
-    .unwrap();
-    let truth = Truth { exact: solve(tables.process(), &policy), policy, tables };
+    let tasks = World::new(REPAIR, &[], Vec::new()).tasks;
+    let truth = Truth::of(&mut world, &*tasks);
     let chances = truth.policy[0][0].iter();
     assert!(chances.clone().any(|p| (p - 0.25).abs() > 0.1), "the acting policy is the uniform one: {:?}", truth.policy[0][0]);
-    let n_actions = tables.actions(0).len();
-    let row = |mut row: Vec<f64>| {
-        row.resize(n_actions, 0.0);
-        row
-    };
-    let exact: Vec<f64> = over_turns(&truth.exact.gradient).into_iter().flat_map(row).collect();
+    let exact = truth.exact_gradient();
 
     let mut critics: Vec<NamedCritic> = CRITICS
         .iter()
@@ -197,4 +207,117 @@ fn lambda_trades_a_critics_error_for_the_variance_of_returns() {
     let variances = [&td, &to_go].map(|x| moments(x).variance(Deviation::Sample));
     println!("Var(TD) {:.4}, Var(G - V) {:.4}", variances[0], variances[1]);
     assert!(variances[1] > 3.0 * variances[0], "{variances:?}");
+}
+
+/// Turns of a macro step.
+const TURNS: usize = 2;
+/// Members of a start.
+const BRANCHES: usize = 4;
+
+/// A start per task, at the beginning of a macro step that was drawn uniformly among those of a whole episode; `None` where its episode was
+/// over before. All turns before it are the acting policy's.
+fn walk(acting: &mut Acting<'_>, n: usize, segments: usize) -> Vec<Option<Start>> {
+    let tasks = acting.draw(n).unwrap();
+    let mut rng = acting.seeds.rng("segments", Draw { update: acting.now.update, ..Draw::default() });
+    let drawn: Vec<usize> = tasks.iter().map(|_| rng.below(segments)).collect();
+    let play = Play { decode: Decode::Admissible, ..acting.play("actor", &tasks, 1, "walk") };
+    let Acting { nodes, tasks: set, ledger, .. } = acting;
+    let policy = &mut **node(nodes, "actor").unwrap();
+    let mut crowd = Crowd::open(&play, policy, &**set, ledger).unwrap();
+    let mut starts: Vec<Option<Start>> = vec![None; n];
+    for segment in 0..segments {
+        for e in (0..n).filter(|e| drawn[*e] == segment) {
+            if crowd.is_live(e) {
+                let mut state = crowd.state(e).unwrap();
+                state.origin = Origin::Restored { age: 0 };
+                starts[e] = Some(Start { task: tasks[e].task.clone(), state: Some(state) });
+                crowd.end_at(e, End::MacroBoundary);
+            }
+        }
+        for _ in 0..TURNS {
+            crowd.step(policy, ledger).unwrap();
+        }
+    }
+    crowd.finish(policy, ledger);
+    starts
+}
+
+/// A macro step of every member from each start.
+fn branches(acting: &mut Acting<'_>, starts: &[Start]) -> Vec<GroupLog> {
+    let play = Play { decode: Decode::Admissible, ..acting.play("actor", starts, BRANCHES, "branches") };
+    let Acting { nodes, tasks, ledger, .. } = acting;
+    let policy = &mut **node(nodes, "actor").unwrap();
+    let mut crowd = Crowd::open(&play, policy, &**tasks, ledger).unwrap();
+    for _ in 0..TURNS {
+        crowd.step(policy, ledger).unwrap();
+    }
+    (0..crowd.len()).for_each(|e| crowd.end_at(e, End::MacroBoundary));
+    crowd.finish(policy, ledger)
+}
+
+/// The macro steps' gradient under the acting policy, from these starts: as it comes, and with the importance correction of prefixes.
+fn macro_gradients(world: &mut World, truth: &Truth<'_>, starts: &[Option<Start>], segments: usize) -> [Bias; 2] {
+    let exact = truth.exact_gradient();
+    let mut critics = [("exact", "oracle", ""), ("ratio", "prefix-ratio", "max = 1e6")]
+        .map(|(name, plugin, body)| NamedCritic { name: name.into(), critic: world.critic(name, plugin, body) });
+    let estimator: Slot<dyn AdvantageEstimator> = plugin("tempo", "");
+    // M, and N/(N − 1): the mean of a group's returns holds each member's own, which takes that share of its gradient away.
+    let factor = segments as f64 * BRANCHES as f64 / (BRANCHES - 1) as f64;
+    let plain: Slot<dyn CreditTransform> = plugin("weigh", &format!("times = {factor:?}"));
+    let corrected: Slot<dyn CreditTransform> = plugin("weigh", &format!("by = \"prefix_ratio\"\ntimes = {factor:?}"));
+    let mut spreads = [Spread::new(exact.len()), Spread::new(exact.len())];
+    for starts in starts.chunks(BATCH) {
+        let there: Vec<Start> = starts.iter().flatten().cloned().collect();
+        let groups = world.act(|acting| branches(acting, &there));
+        world.now.update += 1;
+        let mut batch = Batch::from_groups(groups, NonFinite::Refuse).unwrap();
+        critics.iter_mut().for_each(|critic| world.judge(critic, &mut batch).unwrap());
+        let credit: Vec<Credit> = batch.groups().map(|group| estimator.estimate(group, &world.now).unwrap()).collect();
+        for (transform, spread) in [&plain, &corrected].into_iter().zip(&mut spreads) {
+            let mut credit = credit.clone();
+            transform.apply(&batch, &mut credit, &world.now, Seeds(0));
+            for (group, credit) in batch.groups().zip(&credit) {
+                let gradient = truth.gradient(&batch, group.rows(), &credit.turns);
+                spread.add(&gradient.iter().map(|x| x / BRANCHES as f64).collect::<Vec<_>>());
+            }
+            // An episode that was over before its macro step has no gradient there.
+            (there.len()..starts.len()).for_each(|_| spread.add(&vec![0.0; exact.len()]));
+        }
+    }
+    spreads.map(|spread| spread.bias(&exact))
+}
+
+#[test]
+fn a_macro_step_drawn_uniformly_has_the_gradient_of_the_whole_episode() {
+    let mut world = World::new(REPAIR, &["actor"], Vec::new());
+    let tasks = World::new(REPAIR, &[], Vec::new()).tasks;
+    let segments = tasks.capabilities().max_turns.div_ceil(TURNS);
+    assert!(segments >= 3, "{segments} macro steps");
+    world.improve(3);
+    let mut starts = Vec::new();
+    for _ in 0..EPISODES / BATCH {
+        starts.extend(world.act(|acting| walk(acting, BATCH, segments)));
+        world.now.update += 1;
+    }
+    let over = starts.iter().filter(|start| start.is_none()).count();
+    assert!(over > 0 && over < EPISODES, "{over} episodes were over before their macro step");
+
+    let [plain, corrected] = {
+        let truth = Truth::of(&mut world, &*tasks);
+        macro_gradients(&mut world, &truth, &starts, segments)
+    };
+    println!("prefixes of the policy itself: {plain:?}\n  corrected: {corrected:?}");
+    assert!(plain.excess < 3.0, "on-policy macro steps are biased: {plain:?}");
+    // Ratios are 1 there.
+    assert!((plain.relative - corrected.relative).abs() < 1e-4, "{plain:?} {corrected:?}");
+
+    // The policy moves on, the starts stay.
+    world.improve(5);
+    let [stale, corrected] = {
+        let truth = Truth::of(&mut world, &*tasks);
+        macro_gradients(&mut world, &truth, &starts, segments)
+    };
+    println!("stale prefixes: {stale:?}\n  corrected: {corrected:?}");
+    assert!(stale.excess >= 6.0, "the test has no power: {stale:?}");
+    assert!(corrected.excess < 3.0, "the correction leaves a bias: {corrected:?}");
 }

@@ -15,6 +15,7 @@ use ascribe_estimators as _;
 use ascribe_objectives as _;
 use ascribe_policies as _;
 use ascribe_rollouts as _;
+use ascribe_transforms as _;
 
 struct Silent;
 
@@ -135,5 +136,71 @@ fn an_update_without_a_group_left_goes_on() {
         assert_eq!(line.metrics.get("rollout/refill/short"), Some(2.0));
         assert_eq!(line.metrics.get("rollout/refill/dropped"), Some(6.0));
         assert_eq!(line.metrics.get("actor/empty_update"), Some(1.0));
+    }
+}
+
+#[test]
+fn tempo_trains_actor_and_critic_in_one_step() {
+    // A small policy that has never answered yet: what has no value is worth 0, so that something is learned from the first update on.
+    let tables = |critic: &str| {
+        format!(
+            r#"
+environment.token-tree = {{ tasks = 4, depth = 6, branches = 2, rewards = "sparse", states = "prefixes" }}
+estimator = "tempo"
+objective = "importance-sampling"
+transform = [{{ weigh = {{ by = "prefix_ratio", times = 3.0 }} }}]
+critic.ratio.prefix-ratio = {{ max = 5.0 }}
+critic.judge.generative = {{ values = "ends", target = "estimator", missing = "zero", max_tokens = 6, steps = 10{critic} }}
+rollout.macro-step = {{ turns = 2, starts = 6, branches = 4, fresh_share = 0.3, decode = "admissible" }}
+"#
+        )
+    };
+    for line in trains(&tables("")) {
+        let get = |name: &str| line.metrics.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", line.metrics));
+        // One step of one set of weights, with rows of both.
+        assert_eq!((get("actor/steps"), get("critic/judge/learned_states")), (1.0, 6.0));
+        assert!(get("actor/macro_boundary_rate") > 0.0 && get("td/store_size") > 0.0);
+        if line.update > 1 {
+            assert!(get("td/macro_index_mean") > 0.0 && get("td/prefix_ratio/mean") > 0.0);
+        }
+    }
+    // Separate weights are an arm: the critic's own node takes its own steps.
+    let apart = format!("policy.actor = \"tabular\"\npolicy.critic = \"tabular\"\n{}", tables(", agent = \"critic\""));
+    for line in trains(&apart) {
+        assert_eq!((line.metrics.get("actor/steps"), line.metrics.get("critic/steps")), (Some(1.0), Some(1.0)));
+    }
+}
+
+#[test]
+fn a_critic_that_never_answers_leaves_branches_without_a_return() {
+    let tables = |mode: &str| {
+        format!(
+            r#"
+environment.token-tree = {{ tasks = 4, depth = 6, branches = 2, rewards = "sparse", states = "prefixes" }}
+estimator.tempo = {{ mode = "{mode}" }}
+policy.actor = "tabular"
+policy.mute.scripted = {{ plan = ["nothing"] }}
+critic.judge.generative = {{ agent = "mute", mode = "{critic}", values = "ends", target = "estimator", max_tokens = 6 }}
+train = ["actor"]
+rollout.macro-step = {{ turns = 2, starts = 6, branches = 4, fresh_share = 0.0, decode = "admissible" }}
+"#,
+            critic = if mode == "official" { "official" } else { "strict" },
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let lines = train(folder.path(), &tables("paper"), 4);
+    for line in &lines {
+        let get = |name: &str| line.metrics.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", line.metrics));
+        assert_eq!(get("critic/judge/parse_failure_rate"), 1.0);
+        // What stopped at a boundary is not trained; what truly ended is.
+        assert!((get("credit/trained_rate") < 1.0) == (get("actor/macro_boundary_rate") > 0.0), "{:?}", line.metrics);
+    }
+    assert_eq!(lines[0].metrics.get("actor/empty_update"), Some(1.0), "all branches of the first update stop at the boundary");
+    assert!(lines[2].metrics.get("credit/trained_rate").unwrap() > 0.0, "the ends come with the third macro step");
+    let folder = tempfile::tempdir().unwrap();
+    for line in train(folder.path(), &tables("official"), 4) {
+        // Officially it is worth 0, and equal returns have no advantage that is trained.
+        assert_eq!(line.metrics.get("critic/judge/value_mean"), None);
+        assert!(line.metrics.get("actor/value_target_mean").is_some());
     }
 }

@@ -150,6 +150,10 @@ pub struct Generative {
     /// What its answers should have been.
     #[serde(default)]
     pub target: Target,
+    /// A control: what answers should have been is dealt to states at random, and taught like that. How good the critic is, `skill` and its kin,
+    /// is still measured against the right ones.
+    #[serde(default)]
+    pub shuffle_targets: bool,
     /// Discount per turn of the targets `return` and `lambda`.
     #[serde(default = "whole")]
     pub gamma: Unit,
@@ -392,9 +396,14 @@ impl Critic for Judge {
     fn learn(&mut self, batch: &Batch, credit: &[Credit], acting: &mut Acting<'_>) -> Result<Vec<Lesson>, PolicyError> {
         let (states, targets): (Vec<(usize, usize)>, Vec<f64>) = self.pick(batch, credit, acting).into_iter().unzip();
         let questions = self.questions(batch, &states, acting)?;
+        let mut taught = targets.clone();
+        if self.config.shuffle_targets {
+            let draw = Draw { update: acting.now.update, ..Draw::default() };
+            acting.seeds.rng(&format!("critic/{}/shuffle", self.name), draw).shuffle(&mut taught);
+        }
         let (logs, credit, objective) = match self.config.teach {
-            Teach::Error => self.own_answers(questions, &targets, acting)?,
-            Teach::Format => self.right_answers(questions, &targets, acting)?,
+            Teach::Error => self.own_answers(questions, &targets, &taught, acting)?,
+            Teach::Format => self.right_answers(questions, &taught, acting)?,
         };
         self.asked.tally.report(&self.name, acting.metrics);
         if logs.is_empty() {
@@ -596,17 +605,24 @@ impl Judge {
         }
     }
 
-    /// Answers of its own, each with the advantage that its error gives it.
-    fn own_answers(&mut self, questions: Vec<Question>, targets: &[f64], acting: &mut Acting<'_>) -> Result<Taught, PolicyError> {
+    /// Answers of its own, each with the advantage that its distance from what is `taught` gives it. Its error is that from the target.
+    fn own_answers(
+        &mut self,
+        questions: Vec<Question>,
+        targets: &[f64],
+        taught: &[f64],
+        acting: &mut Acting<'_>,
+    ) -> Result<Taught, PolicyError> {
         let official = self.config.mode == Mode::Official;
         let answers = self.ask(&questions, self.config.samples.get(), "learn", acting)?;
         let version = node(acting.nodes, &self.config.agent)?.version();
         let (mut logs, mut credit) = (Vec::new(), Vec::new());
-        for ((question, answers), target) in questions.into_iter().zip(answers).zip(targets) {
+        let r_max = *self.config.r_max;
+        for ((question, answers), (target, taught)) in questions.into_iter().zip(answers).zip(targets.iter().zip(taught)) {
             let Some(answers) = answers else { continue };
             let values: Vec<Option<f64>> = answers.iter().map(|answer| answer.value.ok()).collect();
-            let signals = critic_signals(&values, *target, *self.config.r_max);
-            self.asked.tally.learned(&signals, *target, *self.config.r_max);
+            self.asked.tally.learned(&critic_signals(&values, *target, r_max), *target, r_max);
+            let signals = critic_signals(&values, *taught, r_max);
             if official && signals.degenerate {
                 continue;
             }

@@ -384,6 +384,37 @@ fn a_small_policy_learns_the_form_and_then_to_err_less() {
 }
 
 #[test]
+fn shuffled_targets_are_taught_and_the_right_ones_measured() {
+    // An oracle of a critic: it says what its prompt's state is worth, and is told something else.
+    let body = "agent = \"critic\"\nvalues = \"none\"\nsamples = 2\nsteps = 4";
+    let mut world = world(TREE, body);
+    world.add_node("critic", "scripted", "plan = [\"<value> 0.25 </value>\"]");
+    let batch = world.batch("independent", ROLLOUT);
+    let errors = |world: &mut World, more: &str| {
+        let mut critic = critic(world, &format!("{body}{more}"));
+        let lessons = learn(world, &mut critic, &batch);
+        let rows = lessons[0].rows.own().unwrap().clone();
+        ((get(world, "abs_error_mean"), get(world, "skill"), get(world, "target_mean")), rows)
+    };
+    let (right, plain) = errors(&mut world, "");
+    let (measured, dealt) = errors(&mut world, "\nshuffle_targets = true");
+    assert_eq!(measured, right);
+    assert_eq!(plain.tokens, dealt.tokens, "the same is asked");
+    // Right answers in words show who was dealt what.
+    let told_format = |world: &mut World, more: &str| {
+        let mut critic = critic(world, &format!("{body}\nteach = \"format\"{more}"));
+        let lessons = learn(world, &mut critic, &batch);
+        let rows = lessons[0].rows.own().unwrap().clone();
+        (0..rows.len()).map(|r| rows.rows[r].trained.clone().map(|i| rows.token(r, i)).collect()).collect::<Vec<Vec<u32>>>()
+    };
+    let (mut right, mut shuffled) = (told_format(&mut world, ""), told_format(&mut world, "\nshuffle_targets = true"));
+    assert_ne!(right, shuffled);
+    right.sort();
+    shuffled.sort();
+    assert_eq!(right, shuffled, "the same answers, of other states");
+}
+
+#[test]
 fn the_same_seed_asks_the_same_and_another_call_another() {
     let body = "value_samples = 4\nmax_tokens = 6\nmissing = \"zero\"\nsteps = 10";
     let run = || {
