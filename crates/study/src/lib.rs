@@ -11,7 +11,6 @@
 //! | is an arm better than the baseline? | [`compare`]: paired by seed, corrected for the number of arms, with a [`Verdict`] |
 //! | is it better than its own controls? | [`compare_pairs`]: the same for pairs of one's own |
 //! | what can so many seeds show? | [`Power::smallest_detectable`], [`Power::seeds_needed`], [`Replication`] |
-//! | did arms take steps of the same size? | [`update_norms`] |
 //!
 //! Results go out as a [`Sheet`] (CSV, Markdown, LaTeX) or as the arrays that rliable reads ([`write_npz`]).
 //!
@@ -49,4 +48,4 @@ pub use paired::{paired_t, sign_flip, signed_rank};
 pub use power::{Power, Replication};
 pub use profile::{Profile, fraction_above, profile};
 pub use scores::Scores;
-pub use table::{Arm, ArmScores, Failure, Range, Run, Table, Training, update_norms};
+pub use table::{Arm, ArmScores, Failure, Range, Run, Table, Training};
