@@ -12,7 +12,8 @@
 //! | is it better than its own controls? | [`compare_pairs`]: the same for pairs of one's own |
 //! | what can so many seeds show? | [`Power::smallest_detectable`], [`Power::seeds_needed`], [`Replication`] |
 //!
-//! Results go out as a [`Sheet`] (CSV, Markdown, LaTeX) or as the arrays that rliable reads ([`write_npz`]).
+//! Results go out as a [`Sheet`] (CSV, Markdown, LaTeX) or as the arrays that rliable reads ([`write_npz`]). What people read has passed
+//! through [`visible()`] or [`visible_lines`].
 //!
 //! Nothing here reads files or clocks. Resamples are keyed by seed and repetition, so results do not depend on the number of
 //! threads, nor an arm's on which other arms there are.
@@ -42,7 +43,7 @@ pub use bootstrap::{Bootstrap, Estimate, Interval, Level};
 pub use compare::{Comparing, Comparison, Reason, Test, Tests, Verdict, compare, compare_pairs, holm};
 pub use curves::{Axis, Curves, EfficiencyCurve, Point, Positions, sample_efficiency};
 pub use error::StudyError;
-pub use export::{Cell, Column, Kind, Sheet, write_npz};
+pub use export::{Cell, Column, Kind, Sheet, hidden_class, visible, visible_lines, write_npz};
 pub use improvement::{improvement, probability_of_improvement};
 pub use paired::{paired_t, sign_flip, signed_rank};
 pub use power::{Power, Replication};
