@@ -175,6 +175,9 @@ fn mistakes_name_the_place_and_the_remedy() {
     let damaged = "{\"update\": 5}\n";
     std::fs::write(trajectories::path(&all, 5), damaged).unwrap();
     told(&["view", "run"], 1, "run/trajectories/000005.jsonl.zst: it cannot be unpacked");
+    told(&["view", "run"], 1, "nothing is left to show: put the file back from a copy, or run the experiment anew");
+    told(&["view", "run"], 1, "saved too are 1, 2: `--update` shows them");
+    assert!(!run.folder.path().join("run/view.html").exists());
     std::fs::remove_dir_all(&all).unwrap();
     std::fs::write(run.folder.path().join("run/provenance.json"), "{}").unwrap();
     told(
@@ -182,6 +185,95 @@ fn mistakes_name_the_place_and_the_remedy() {
         1,
         "`run` holds no saved trajectories: its first update is not over, or it was run with `run.trajectories = 0`",
     );
+}
+
+#[test]
+fn a_page_takes_no_other_files_place() {
+    let run = Run::new(&[(1, some())]);
+    let at = |name: &str| run.folder.path().join(name);
+    let result = "{\"update\": 5}";
+    std::fs::write(at("run/result.json"), result).unwrap();
+    std::fs::create_dir(at("pages")).unwrap();
+    std::fs::write(at("mine.html"), "<!DOCTYPE html><p>mine").unwrap();
+    for taken in ["run/result.json", "run/trajectories/000001.jsonl.zst", "mine.html", "pages"] {
+        let before = at(taken).is_file().then(|| std::fs::read(at(taken)).unwrap());
+        let out = run.view(&["-o", taken]);
+        assert_eq!(out.status.code(), Some(2), "{}", said(&out));
+        let told = format!(
+            "error: `{taken}` is no page of Ascribe and is left as it is: name another file with `-o`, or move it away\n"
+        );
+        assert_eq!(said(&out), told);
+        assert_eq!(at(taken).is_file().then(|| std::fs::read(at(taken)).unwrap()), before);
+    }
+    // Nor where the name is not given.
+    std::fs::write(at("run/view.html"), "mine").unwrap();
+    assert_eq!(run.view(&[]).status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(at("run/view.html")).unwrap(), "mine");
+    // Folders are made, and a page takes a page's place.
+    for _ in 0..2 {
+        let out = run.view(&["-o", "new/folder/x.html"]);
+        assert_eq!(said(&out), "new/folder/x.html: 6 trajectories of update 1\n");
+    }
+    let out = run.view(&["-o", "mine.html/x.html"]);
+    assert_eq!(out.status.code(), Some(1), "{}", said(&out));
+    assert!(said(&out).contains("`mine.html") && said(&out).contains("name another file with `-o`"), "{}", said(&out));
+    assert!(!said(&out).contains("checkpoint"), "{}", said(&out));
+}
+
+#[test]
+fn what_is_whole_is_shown_beside_what_is_damaged() {
+    let mut odd = some();
+    // Read well, and no batch: a turn before itself.
+    odd[0].turns[1].parent = Some(7);
+    let run = Run::new(&[(1, some()), (2, some()), (3, odd), (4, some())]);
+    let file = trajectories::path(&run.folder.path().join("run/trajectories"), 2);
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    run.metrics("no line of metrics\n");
+    let out = run.view(&["--update", "all"]);
+    assert!(out.status.success(), "{}", said(&out));
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "run/view.html: 12 trajectories of 2 updates\n");
+    let page = std::fs::read_to_string(run.folder.path().join("run/view.html")).unwrap();
+    let (left_out, _) = page.split_once("<main").unwrap();
+    let warned = String::from_utf8_lossy(&out.stderr).into_owned();
+    for (what, why) in [
+        ("the record of alarms", "run/metrics.jsonl:1: "),
+        ("the batch of update 2", "run/trajectories/000002.jsonl.zst: it cannot be unpacked"),
+        ("the batch of update 3", "its parts do not fit together: "),
+    ] {
+        assert!(warned.contains(&format!("{what} cannot be read: {why}")), "{what} in\n{warned}");
+        assert!(
+            left_out.contains(&format!("<strong>{what}</strong> cannot be read and is left out: {why}")),
+            "{what} in\n{left_out}"
+        );
+    }
+    assert!(warned.starts_with("warning: ") && warned.contains("\n  put the file back from a copy"), "{warned}");
+    for alone in ["2", "3"] {
+        let out = run.view(&["--update", alone, "-o", "alone.html"]);
+        assert_eq!(out.status.code(), Some(1), "{}", said(&out));
+        assert!(
+            said(&out).contains("nothing is left to show") && !run.folder.path().join("alone.html").exists(),
+            "{}",
+            said(&out)
+        );
+    }
+}
+
+#[test]
+fn a_terminal_obeys_no_name() {
+    let experiment = experiment(1, "[grid.arm.\"turn\u{202e}ed\"]\nestimator.command = { run = [\"false\"] }");
+    let place = Place::new(&experiment.replace("Which estimator", "Which\\u001b[2J\\u0007 estimator"));
+    for words in [
+        ["grid", "plan", "study.toml"],
+        ["grid", "run", "study.toml"],
+        ["grid", "status", "runs/study"],
+        ["grid", "report", "runs/study"],
+    ] {
+        let said = said(&place.ascribe(&words));
+        assert!(said.contains("turn[U+202E]ed"), "{words:?}: {said}");
+        assert_eq!(said.contains("Which[U+001B][2J[U+0007] estimator"), words[1] != "status", "{words:?}: {said}");
+        assert!(!said.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{words:?}: {said}");
+    }
 }
 
 // ---- What a browser sees --------------------------------------------------------------------------------------------
@@ -361,7 +453,7 @@ fn hostile_text_runs_nothing_and_is_shown() {
         "<!--<script>-->",
         "]]><svg onload=window.__hit=7>",
         "${window.__hit = 8} {{constructor.constructor('window.__hit=9')()}}",
-        "\u{0}\u{1b}[31mred\u{1b}[0m \u{202e}turned\u{202c} \u{9b}1m",
+        "\u{0}\u{1b}[31mred\u{1b}[0m\u{7} \u{202e}turned\u{202c} \u{9b}1m \u{e0041}",
         "</style><style>* { display: none }</style>",
         "expression(window.__hit=10); background: url(https://example.invalid/x)",
     ];
@@ -391,9 +483,8 @@ fn hostile_text_runs_nothing_and_is_shown() {
         for path in 0..2 {
             go(&mut tab, &format!("1:{i}:{path}"));
             let seen = tab.text("document.querySelector('.turn pre.acted').textContent");
-            let controls = ['\u{0}', '\u{1b}', '\u{202e}', '\u{202c}', '\u{9b}', '\u{2028}', '\u{2029}'];
+            let controls = ['\u{0}', '\u{7}', '\u{1b}', '\u{e0041}', '\u{202e}', '\u{202c}', '\u{9b}', '\u{2028}', '\u{2029}'];
             let want = text.chars().map(|c| match c {
-                '\u{0}' | '\u{1b}' => char::from_u32(0x2400 + c as u32).unwrap().to_string(),
                 c if controls.contains(&c) => format!("U+{:04X}", c as u32),
                 c => c.to_string(),
             });
@@ -421,6 +512,32 @@ fn choose(tab: &mut Tab<'_>, control: &str, value: &str) {
             it.dispatchEvent(new Event('input', {{ bubbles: true }})) }})()",
         serde_json::Value::from(value)
     ));
+}
+
+#[test]
+#[ignore = "needs Chromium"]
+fn what_an_expert_played_is_not_the_actors() {
+    let mut given = turn(None, "a door", "open it", Some(1.0));
+    (given.logprob, given.entropy) = (None, None);
+    let own = turn(None, "a door", "knock", Some(1.0));
+    let forced = TurnRecord { parent: Some(1), at: Vec::new(), ..given.clone() };
+    let run = Run::new(&[(1, vec![group(0, "doors", vec![given, own, forced], vec![leaf(0, WON), leaf(2, WON)])])]);
+    let mut browser = Browser::start();
+    let page = run.page(&[]);
+    let mut tab = browser.open(&page);
+    tab.press("t");
+    for (address, turn, who, token) in [
+        ("1:0:0", 0, "given, not sampled: an expert's, for actor", "token 7: given"),
+        ("1:0:1", 0, "actor", "token 7: sampled"),
+        // Without a choice nothing says who made it.
+        ("1:0:1", 1, "actor", "token 7: forced, masked"),
+    ] {
+        go(&mut tab, address);
+        assert_eq!(tab.text(&format!("document.querySelector('#turn-{turn} .facts span').textContent")), who);
+        let title = tab.text(&format!("document.querySelector('#turn-{turn} .token').title"));
+        assert!(title.starts_with(token), "{title}");
+    }
+    assert_eq!(tab.problems(), [""; 0]);
 }
 
 #[test]
@@ -564,6 +681,11 @@ fn a_real_run_is_shown_with_other_estimators() {
         tab.press("j");
     }
     assert!(apart > 0);
+    // The first lane says whose credit it is.
+    assert_eq!(tab.text("document.querySelector('#legend .name').textContent"), "trained on: grpo");
+    let about = tab.text("document.querySelector('#legend .name').title");
+    assert!(about.contains("phase main: estimator = { grpo = {") && about.contains("objective = { reinforce ="), "{about}");
+    assert!(!tab.text("document.querySelector('.turn .facts').textContent").contains("given"));
     assert_eq!(tab.problems(), [""; 0]);
 }
 

@@ -1,17 +1,43 @@
-//! What people read: answers on standard output, problems on standard error.
+//! What people read: answers on standard output, problems on standard error. Names and reasons in it come from anywhere: a terminal
+//! obeys none of it but colours, and nothing in it is hidden.
 
 use std::io::{IsTerminal, Write};
 
+use ascribe_study::{visible, visible_lines};
+
 /// Prints an answer. That nobody reads on (a closed pipe) is no failure.
 pub(crate) fn say(text: &str) {
+    let text = visible_lines(text);
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
 }
 
 /// Prints a problem.
 pub(crate) fn complain(text: &str) {
+    let text = if colours() { coloured(text) } else { visible_lines(text).into_owned() };
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(text.trim_end().as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+}
+
+/// Text for a terminal that shows colours: `ESC [ 91 m` and the like stay, if they are a weight or a colour of letters. Text that is
+/// concealed, or in the colour of its paper, would be hidden.
+fn coloured(text: &str) -> String {
+    const ESCAPE: &str = "\u{1b}[";
+    let mut parts = text.split(ESCAPE);
+    let mut out = visible_lines(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        let shown = part.split_once('m').filter(|(codes, _)| codes.split(';').all(|code| is_colour(code.parse().ok())));
+        match shown {
+            Some((codes, rest)) => out += &format!("{ESCAPE}{codes}m{}", visible_lines(rest)),
+            None => out += &visible_lines(&format!("{ESCAPE}{part}")),
+        }
+    }
+    out
+}
+
+/// Plain, bold, and the colours of letters but black and white.
+fn is_colour(code: Option<u8>) -> bool {
+    matches!(code, Some(0 | 1 | 31..=36 | 91..=96))
 }
 
 /// Whether problems are shown in colours: on a terminal, unless `NO_COLOR` says otherwise.
@@ -40,10 +66,37 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(width);
     }
     for row in rows {
-        table.add_row(row);
+        // Before it is laid out: what is shown by name is wider than what it stands for.
+        table.add_row(row.iter().map(|cell| visible(cell)));
     }
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_colours_alone() {
+        let problem = "\u{1b}[1m\u{1b}[91merror\u{1b}[0m: \u{1b}[2J\u{1b}[8mgone\u{1b}]0;title\u{7} \u{202e}turned\u{1b}[";
+        let want =
+            "\u{1b}[1m\u{1b}[91merror\u{1b}[0m: [U+001B][2J[U+001B][8mgone[U+001B]]0;title[U+0007] [U+202E]turned[U+001B][";
+        assert_eq!(coloured(problem), want);
+    }
+
+    #[test]
+    fn problems_keep_their_colours() {
+        let report = ascribe_config::estimator("{ gae = { gamma = 1.0, lamda = 0.9 } }").expect_err("a key that is unknown");
+        let text = report.problems[0].render(true);
+        assert!(text.contains("\u{1b}[") && coloured(&text) == text, "{text:?}");
+    }
+
+    #[test]
+    fn columns_stand_below_each_other_whatever_a_name_hides() {
+        let rows = vec![vec!["a\u{202e}b\nc".to_string(), "1".into()], vec!["d".into(), "2".into()]];
+        assert_eq!(table(&["arm", "n"], rows), "arm           n\na[U+202E]b c  1\nd             2");
+    }
 }

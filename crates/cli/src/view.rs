@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ascribe_core::registry::{Kind, Plugin, plugin};
-use ascribe_report::view::{Lane, Source, View, ViewError, view};
-use ascribe_run::disk::Disk;
+use ascribe_report::view::{Damaged, Lane, Source, View, ViewError, view};
 
 use crate::args::ViewArgs;
 use crate::output::{colours, complain, say};
@@ -22,10 +21,14 @@ pub(crate) fn command(args: &ViewArgs) -> ExitCode {
         }
     };
     match made(args, &lanes) {
-        Ok((out, view)) => write(&out, &view),
+        Ok((out, view)) => {
+            told(&out, &view);
+            ExitCode::SUCCESS
+        }
         Err(e) => {
             complain(&format!("error: {e}"));
-            let asked = matches!(e, ViewError::NotSaved { .. } | ViewError::OneBatch(_) | ViewError::Lacks { .. });
+            let asked =
+                matches!(e, ViewError::NotSaved { .. } | ViewError::OneBatch(_) | ViewError::Lacks { .. } | ViewError::Taken(_));
             ExitCode::from(if asked { REJECTED } else { FAILED })
         }
     }
@@ -60,14 +63,16 @@ fn name(value: &str) -> &str {
 
 fn made(args: &ViewArgs, lanes: &[Lane]) -> Result<(std::path::PathBuf, View), ViewError> {
     let source = Source::open(&args.run, &args.updates)?;
-    let view = view(&source.title(), source.read()?, lanes, args.limit)?;
-    Ok((args.out.clone().unwrap_or_else(|| source.page()), view))
+    let view = view(&source.title(), source.read(), lanes, args.limit)?;
+    let out = args.out.clone().unwrap_or_else(|| source.page());
+    view.write(&out)?;
+    Ok((out, view))
 }
 
-fn write(out: &Path, view: &View) -> ExitCode {
-    if let Err(e) = Disk::default().write(out, view.html.as_bytes()) {
-        complain(&format!("error: {e}"));
-        return ExitCode::from(FAILED);
+/// Says what was written.
+fn told(out: &Path, view: &View) {
+    if let Some(damaged) = Damaged::told(&view.damaged) {
+        complain(&format!("warning: {damaged}"));
     }
     let updates = match view.updates[..] {
         [one] => format!("update {one}"),
@@ -78,7 +83,6 @@ fn write(out: &Path, view: &View) -> ExitCode {
         n => format!("; {n} more were left out: --limit {} shows them", view.trajectories + n),
     };
     say(&format!("{}: {} of {updates}{left_out}", out.display(), counted(view.trajectories)));
-    ExitCode::SUCCESS
 }
 
 fn counted(trajectories: usize) -> String {

@@ -195,6 +195,78 @@ fn a_page_holds_every_arm_and_says_what_went_wrong() {
 }
 
 #[test]
+fn arms_that_fail_are_not_corrected_for_and_it_is_said() {
+    let place = Place::new(ARMS);
+    let of = |arm: &str| place.cells.iter().filter(|cell| cell.arm == arm).collect::<Vec<_>>();
+    let broken = of("g&ae");
+    place.cells.iter().filter(|cell| !broken.contains(cell)).for_each(|cell| place.play(cell));
+    for cell in &broken[1..] {
+        place.grid.failed(cell, "broken").unwrap();
+    }
+    let told = "Holm's, for 2 of 3 comparisons that were planned; not among them, and p-values would be larger with them: \
+                g&amp;ae against grpo, for want of 3 pairs of seeds that finished in both";
+    let page = place.page();
+    for id in ["verdicts", "scores", "checklist"] {
+        assert!(section(&page, id).contains(told), "{id}: {}", section(&page, id));
+    }
+    // Beside the table, with its p-values.
+    let scores = section(&page, "scores");
+    assert!(scores.find("p (Holm)").unwrap() < scores.find("Corrected p-values: Holm's, for 2 of 3").unwrap());
+    let sheets = place.report().sheets();
+    let markdown = sheets.iter().find(|of| of.name == "comparisons").unwrap().markdown();
+    assert!(markdown.contains("Holm's, for 2 of 3 comparisons") && markdown.contains("g&amp;ae against grpo"), "{markdown}");
+    // Its own control is a family of one, whatever becomes of the others.
+    assert!(section(&page, "verdicts").contains("A family of its own: Holm's, for the 1 comparison."));
+    // Words and numbers of intervals.
+    let checklist = section(&page, "checklist");
+    assert!(checklist.contains("percentiles of 50,000 draws") && checklist.contains("of 2,000 for probabilities of improvement"));
+    assert!(scores.contains("P(improvement) with a bootstrap interval of 2,000 draws"), "{scores}");
+
+    let page = Place::done(ARMS).page();
+    assert!(section(&page, "scores").contains("Corrected p-values: Holm's, for all 3 comparisons."));
+}
+
+#[test]
+fn nothing_is_hidden_in_a_report() {
+    let text = "[grid]\nseeds = 3\n[grid.arm.\"a\u{202e}b\"]\n[grid.arm.\"../../x\"]\nestimator = \"rloo\"";
+    let mut place = Place::new(text);
+    let hostile = std::fs::read_to_string(&place.file).unwrap().replace("Which", "Which\u{2066}\\u001b[2J\\u0000");
+    std::fs::write(&place.file, hostile).unwrap();
+    place.plan = Plan::read(Request::new(&place.file)).unwrap();
+    let (last, rest) = place.cells.split_last().unwrap();
+    rest.iter().for_each(|cell| place.play(cell));
+    place.grid.failed(last, "\u{7}broke\u{202e}\r\u{9b}2J").unwrap();
+    let prediction = place.folder.path().join("prediction.md");
+    std::fs::write(&prediction, "one\r\n\ttwo\u{202d}\n").unwrap();
+    place.record(Some(&prediction), 0);
+    let path = place.report().write(&place.grid, Axis::AllTokens).unwrap();
+    let page = std::fs::read_to_string(&path).unwrap();
+    check(&page);
+    for seen in [
+        "Which[U+2066][U+001B][2J[U+0000]",
+        "a[U+202E]b",
+        "[U+0007]broke[U+202E][U+000D][U+009B]2J",
+        "<pre>one\n\ttwo[U+202D]\n</pre>",
+    ] {
+        assert!(page.contains(seen), "{seen}");
+    }
+    for file in std::fs::read_dir(path.parent().unwrap()).unwrap() {
+        let file = file.unwrap().path();
+        let bytes = std::fs::read(&file).unwrap();
+        if file.ends_with("scores.npz") {
+            let has = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
+            assert!(has(b"%2E.%2F..%2Fx.npy") && has(b"a%E2%80%AEb.npy") && !has(b"../"));
+            continue;
+        }
+        let text = String::from_utf8(bytes).unwrap();
+        let hidden = |c: char| c.is_control() && !['\n', '\t'].contains(&c) || ('\u{202a}'..='\u{2069}').contains(&c);
+        // RFC 4180 ends lines with both.
+        let text = text.replace("\r\n", "\n");
+        assert!(!text.contains(hidden), "{}: {:?}", file.display(), text.matches(hidden).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn a_grid_without_a_result_has_no_report() {
     let place = Place::new(ARMS);
     let told = || GridReport::read(&place.plan, &place.grid).unwrap_err().to_string();
@@ -212,6 +284,7 @@ fn one_arm_and_one_seed_are_no_comparison() {
     assert!(section(&page, "curves").contains("No band: main, fewer than 3 seeds."));
     assert!(!section(&page, "curves").contains("<polygon"), "a band of one seed");
     let checklist = section(&page, "checklist");
+    assert!(checklist.contains("what each cell said begins with them: logs/"), "{checklist}");
     for blank in ["none: fewer than 3 seeds", "one arm: nothing to match", "no prediction was recorded", "not recorded"] {
         assert!(checklist.contains(&format!("<span class=\"blank\">{blank}</span>")), "{blank} in {checklist}");
     }

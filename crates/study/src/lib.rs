@@ -11,9 +11,9 @@
 //! | is an arm better than the baseline? | [`compare`]: paired by seed, corrected for the number of arms, with a [`Verdict`] |
 //! | is it better than its own controls? | [`compare_pairs`]: the same for pairs of one's own |
 //! | what can so many seeds show? | [`Power::smallest_detectable`], [`Power::seeds_needed`], [`Replication`] |
-//! | did arms take steps of the same size? | [`update_norms`] |
 //!
-//! Results go out as a [`Sheet`] (CSV, Markdown, LaTeX) or as the arrays that rliable reads ([`write_npz`]).
+//! Results go out as a [`Sheet`] (CSV, Markdown, LaTeX) or as the arrays that rliable reads ([`write_npz`]). What people read has passed
+//! through [`visible()`] or [`visible_lines`].
 //!
 //! Nothing here reads files or clocks. Resamples are keyed by seed and repetition, so results do not depend on the number of
 //! threads, nor an arm's on which other arms there are.
@@ -43,10 +43,10 @@ pub use bootstrap::{Bootstrap, Estimate, Interval, Level};
 pub use compare::{Comparing, Comparison, Reason, Test, Tests, Verdict, compare, compare_pairs, holm};
 pub use curves::{Axis, Curves, EfficiencyCurve, Point, Positions, sample_efficiency};
 pub use error::StudyError;
-pub use export::{Cell, Column, Kind, Sheet, write_npz};
+pub use export::{Cell, Column, Kind, Sheet, hidden_class, visible, visible_lines, write_npz};
 pub use improvement::{improvement, probability_of_improvement};
 pub use paired::{paired_t, sign_flip, signed_rank};
 pub use power::{Power, Replication};
 pub use profile::{Profile, fraction_above, profile};
 pub use scores::Scores;
-pub use table::{Arm, ArmScores, Failure, Range, Run, Table, Training, update_norms};
+pub use table::{Arm, ArmScores, Failure, Range, Run, Table, Training};

@@ -191,39 +191,6 @@ impl ArmScores {
     }
 }
 
-/// Sizes of updates, as a table of one task: each run's mean over its updates.
-///
-/// * `arms`: norms of the updates of each run, `[updates]`, 0 or more.
-///
-/// Arms whose credit has another scale take longer steps at the same learning rate. Where these means differ, a difference in
-/// scores may be one of learning rates; [`summarise`](crate::summarise) with [`Metric::Mean`](crate::Metric::Mean) gives each
-/// arm's with an interval.
-///
-/// # Errors
-/// Those of [`Table::new`]; a run without updates.
-pub fn update_norms(arms: Vec<Arm<Vec<f64>>>) -> Result<Table, StudyError> {
-    let run_mean = |arm: &str, seed: u64, norms: Vec<f64>| {
-        if norms.is_empty() {
-            return Err(StudyError::Empty { what: format!("arm `{arm}`, seed {seed}: updates") });
-        }
-        for (i, norm) in norms.iter().enumerate() {
-            check_number(Range::FROM_ZERO, *norm, arm, seed, || format!("the norm of update {}", i + 1))?;
-        }
-        Ok(vec![mean(norms.into_iter())])
-    };
-    let run = |arm: &str, Run { seed, result }: Run<Vec<f64>>| {
-        let result = result.map(|norms| run_mean(arm, seed, norms));
-        // A failure stays the run's; an error is the table's.
-        Ok(Run { seed, result: result.map_or_else(|reason| Ok(Err(reason)), |norm| norm.map(Ok))? })
-    };
-    let arm = |arm: Arm<Vec<f64>>| {
-        let runs = arm.runs.into_iter().map(|r| run(&arm.name, r)).collect::<Result<_, StudyError>>()?;
-        Ok(Arm { name: arm.name, runs })
-    };
-    let arms = arms.into_iter().map(arm).collect::<Result<_, StudyError>>()?;
-    Table::new(vec!["update norm".into()], Range::FROM_ZERO, Training::ForAllTasks, arms)
-}
-
 fn arm_scores(arm: Arm<Vec<f64>>, tasks: &[String], range: Range) -> Result<ArmScores, StudyError> {
     let Arm { name, mut runs } = arm;
     runs.sort_by_key(|run| run.seed);
@@ -357,18 +324,5 @@ mod tests {
         let counted = table.counting_failures_as(0.0).unwrap();
         assert_eq!(counted.arms()[0].scores, Some(Scores::of_rows(&[[0.0]])));
         assert!(table.counting_failures_as(-1.0).is_err());
-    }
-
-    #[test]
-    fn update_norms_are_means_of_means() {
-        // runs' means 2 and 6, whatever their lengths: 4
-        let norms = update_norms(vec![arm("x", &[(1, &[1.0, 3.0]), (2, &[6.0])])]).unwrap();
-        let summary = summarise(&norms, &[Metric::Mean], &Bootstrap::of_curves(Seeds(0))).remove(0);
-        assert_eq!(summary.estimates[0].1.unwrap().point, 4.0);
-        let refused = |norms: &[f64]| update_norms(vec![arm("x", &[(1, norms)])]).unwrap_err().to_string();
-        assert_eq!(refused(&[]), "arm `x`, seed 1: updates: at least one is needed");
-        assert!(refused(&[1.0, -1.0]).contains("the norm of update 2 is -1, and must be finite and at least 0"));
-        let broken = Arm { name: "x".into(), runs: vec![Run { seed: 1, result: Err("killed".into()) }] };
-        assert_eq!(update_norms(vec![broken]).unwrap().arms()[0].failures.len(), 1);
     }
 }

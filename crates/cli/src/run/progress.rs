@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ascribe_core::Metrics;
 use ascribe_run::{Event, Progress};
+use ascribe_study::visible;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::complain;
@@ -68,7 +69,7 @@ impl Progress for Bars {
                 self.finish();
                 let bar = ProgressBar::new(u64::from(updates)).with_position(u64::from(done));
                 bar.set_style(style("{prefix:10} {bar:30} {pos}/{len} {elapsed} (left {eta})  {msg}"));
-                bar.set_prefix(name.to_string());
+                bar.set_prefix(visible(name).into_owned());
                 bar.enable_steady_tick(Duration::from_millis(250));
                 self.bar = Some(bar);
             }
@@ -80,7 +81,7 @@ impl Progress for Bars {
             }
             Event::Evaluating { split, done, of } => {
                 if let Some(bar) = &self.bar {
-                    bar.set_message(format!("measuring on `{split}`: {done} of {of} episodes"));
+                    bar.set_message(format!("measuring on `{}`: {done} of {of} episodes", visible(split)));
                 }
             }
             Event::Warning(text) => self.line(&format!("warning: {text}")),

@@ -193,7 +193,7 @@ pub(super) fn intervals(label: &str, reference: Option<f64>, rows: &[Row]) -> Re
     const ROW: u32 = 38;
     const MOST_LETTERS: usize = 44;
     let x = span(rows.iter().flat_map(|row| row.estimates.iter().flat_map(ends)).chain(reference), 0.06)?;
-    let shown: Vec<String> = rows.iter().map(|row| shortened(&row.label, MOST_LETTERS)).collect();
+    let shown: Vec<String> = rows.iter().map(|row| shortened(&study::visible(&row.label), MOST_LETTERS)).collect();
     let letters = shown.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     let left = 20 + 8 * u32::try_from(letters).unwrap_or(0);
     let n = rows.len();
@@ -357,9 +357,10 @@ mod tests {
 
     #[test]
     fn names_are_text_in_a_chart() {
-        let row = Row { label: "<script>&\"".into(), place: 0, estimates: vec![Estimate { point: 0.5, interval: None }] };
+        let row = Row { label: "<script>&\"\u{202e}".into(), place: 0, estimates: vec![Estimate { point: 0.5, interval: None }] };
         let svg = intervals("score", Some(0.5), &[row]).unwrap();
         assert!(svg.contains("&lt;script&gt;&amp;&quot;") && !svg.contains("<script"), "{svg}");
+        assert!(svg.contains("[U+202E]"), "{svg}");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The checklist of the survey of credit assignment, arXiv 2604.09459: what most of the papers that it read left out.
 
 use ascribe_study::grid::Spent;
-use ascribe_study::{Replication, Verdict};
+use ascribe_study::{Bootstrap, Replication, Verdict};
 use maud::{Markup, html};
 
 use super::GridReport;
-use super::figure::{plain, score};
+use super::figure::{draws, plain, score};
+use super::sheets::family;
 
 /// Arms are at equal budget if the dearest spends no more than so much beyond the cheapest.
 const EQUAL: f64 = 0.05;
@@ -109,7 +110,10 @@ impl GridReport<'_> {
                     Known(html! { "recorded for " (clocks) " runs: " a href="#clock" { "Clock and machine" } })
                 },
             ),
-            ("parameters of the models", Blank("not recorded")),
+            (
+                "parameters of the models",
+                Blank("not in the records of runs; what each cell said begins with them: logs/ in the grid's folder"),
+            ),
             ("price or energy", Blank("not recorded")),
         ]
     }
@@ -138,9 +142,10 @@ impl GridReport<'_> {
                 if most < Replication::LEAST {
                     Blank("none: fewer than 3 seeds")
                 } else {
-                    Known(
-                        html! { "95 %, percentiles of 50,000 draws of whole runs with replacement; 2,000 for curves, profiles and tables at equal budget" },
-                    )
+                    Known(html! {
+                        "95 %, percentiles of " (draws(Bootstrap::of_tables)) " draws of whole runs with replacement; of " (draws(Bootstrap::of_curves))
+                        " for probabilities of improvement, curves, profiles and tables at equal budget; t intervals for differences"
+                    })
                 },
             ),
             (
@@ -149,7 +154,7 @@ impl GridReport<'_> {
                     Blank("none: nothing to compare, or fewer than 3 pairs of seeds")
                 } else {
                     Known(
-                        html! { "paired t by seed, two-sided, α = 0.05; Holm's correction for " (self.comparisons.len()) " comparisons" },
+                        html! { "paired t by seed, two-sided, α = 0.05; " (family(&self.comparisons, &self.against_baseline())) },
                     )
                 },
             ),

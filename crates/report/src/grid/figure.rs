@@ -1,9 +1,10 @@
 //! Figures and tables of a report.
 
-use ascribe_study::{Cell, EfficiencyCurve, Estimate, Interval, Kind, Profile, Replication, Sheet};
+use ascribe_core::Seeds;
+use ascribe_study::{Bootstrap, Cell, EfficiencyCurve, Estimate, Interval, Kind, Profile, Replication, Sheet};
 use maud::{Markup, PreEscaped, html};
 
-use super::charts;
+use super::{SEEDS, charts};
 
 /// Digits of scores.
 pub(super) const DIGITS: usize = 3;
@@ -260,6 +261,11 @@ pub(super) fn table(caption: &str, header: &[&str], rows: &[Vec<Markup>]) -> Mar
 /// A score as it is read.
 pub(super) fn score(x: f64) -> String {
     Cell::Number(x).read(DIGITS, "")
+}
+
+/// How often runs are drawn anew for an interval, as it is read.
+pub(super) fn draws(bootstrap: impl Fn(Seeds) -> Bootstrap) -> String {
+    whole(f64::from(bootstrap(SEEDS).repetitions))
 }
 
 /// A p-value as it is read.

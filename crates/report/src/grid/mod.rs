@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ascribe_core::Seeds;
-use ascribe_study::grid::{ArmPlan, Cell, Chosen, Clock, GridError, GridFolder, Plan, Results, State, chosen};
+use ascribe_study::grid::{Cell, Chosen, Clock, GridError, GridFolder, Plan, Results, State, chosen};
 use ascribe_study::{
     Axis, Bootstrap, Comparing, Comparison, Curves, EfficiencyCurve, Metric, Positions, Profile, StudyError, Summary, Table,
     compare, compare_pairs, profile, sample_efficiency, summarise, write_npz,
@@ -128,7 +128,7 @@ impl<'a> GridReport<'a> {
             unplanned,
             summaries: summarise(&results.table, &metrics(&results.table), &Bootstrap::of_tables(SEEDS)),
             comparisons: compared(&results.table, baseline)?,
-            controls: against_controls(plan, &results.table)?,
+            controls: compared_with_controls(plan, &results.table)?,
             curves,
             equal_budget,
             profiles: profile(&results.table, &thresholds(&results.table), &bootstrap),
@@ -138,6 +138,17 @@ impl<'a> GridReport<'a> {
             clock,
             results,
         })
+    }
+
+    /// What is compared with the baseline, be there runs or not.
+    fn against_baseline(&self) -> Vec<Pair<'_>> {
+        let baseline = self.plan.baseline().name.as_str();
+        self.plan.arms.iter().map(|arm| (arm.name.as_str(), baseline)).filter(|(arm, baseline)| arm != baseline).collect()
+    }
+
+    /// What is compared with its own controls, be there runs or not.
+    fn against_controls(&self) -> Vec<Pair<'_>> {
+        controls(self.plan).collect()
     }
 
     /// Writes the page and its tables, and gives the page's path.
@@ -198,13 +209,18 @@ fn compared(table: &Table, baseline: &str) -> Result<Vec<Comparison>, StudyError
     compare(table, baseline, &Comparing::new(Bootstrap::of_curves(SEEDS)))
 }
 
+/// An arm, and what it is compared with.
+type Pair<'a> = (&'a str, &'a str);
+
+/// Each arm with each of its controls.
+fn controls(plan: &Plan) -> impl Iterator<Item = Pair<'_>> {
+    plan.arms.iter().filter_map(|control| Some((control.chosen_by.as_deref()?, control.name.as_str())))
+}
+
 /// Each arm against its controls, where both have runs.
-fn against_controls(plan: &Plan, table: &Table) -> Result<Vec<Comparison>, StudyError> {
+fn compared_with_controls(plan: &Plan, table: &Table) -> Result<Vec<Comparison>, StudyError> {
     let has_runs = |name: &str| table.arm(name).is_ok();
-    let pair = |control: &'_ ArmPlan| Some((control.chosen_by.clone()?, control.name.clone()));
-    let pairs: Vec<(String, String)> =
-        plan.arms.iter().filter_map(pair).filter(|(arm, control)| has_runs(arm) && has_runs(control)).collect();
-    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(arm, control)| (arm.as_str(), control.as_str())).collect();
+    let pairs: Vec<Pair<'_>> = controls(plan).filter(|(arm, control)| has_runs(arm) && has_runs(control)).collect();
     compare_pairs(table, &pairs, &Comparing::new(Bootstrap::of_curves(SEEDS)))
 }
 

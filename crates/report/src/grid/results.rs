@@ -1,9 +1,10 @@
 //! Sections about what came out.
 
-use ascribe_study::{Axis, Cell, Comparison, Estimate, Interval, Power, Reason, Replication, Sheet, Summary, Verdict};
+use ascribe_study::{Axis, Bootstrap, Cell, Comparison, Estimate, Interval, Power, Reason, Replication, Sheet, Summary, Verdict};
 use maud::{Markup, html};
 
-use super::figure::{self, About, Legend, estimate, p_value, plain, score};
+use super::figure::{self, About, Legend, draws, estimate, p_value, plain, score};
+use super::sheets::family;
 use super::{EqualBudget, GridReport, charts, sheets};
 
 impl GridReport<'_> {
@@ -17,8 +18,8 @@ impl GridReport<'_> {
             } @else {
                 p {
                     "Against " strong { (baseline) } ", paired by seed. An arm is called better or worse only if the interval of the difference leaves out 0, the "
-                    "difference is at least the smallest that so many seeds find reliably, and the p-value holds after Holm's correction for "
-                    (self.comparisons.len()) " comparison" @if self.comparisons.len() != 1 { "s" } ". Undecided is not equal."
+                    "difference is at least the smallest that so many seeds find reliably, and the p-value holds after correction. "
+                    "Undecided is not equal. Correction: " (family(&self.comparisons, &self.against_baseline())) "."
                 }
                 ul.verdicts { @for comparison in &self.comparisons { li { (verdict(comparison, &comparison.arm)) } } }
             }
@@ -26,7 +27,7 @@ impl GridReport<'_> {
                 h3 { "Against its own controls" }
                 p {
                     "A control keeps an arm's numbers and destroys what it claims with them. An arm that is not better than its control has not shown "
-                    "that its gain comes from there. One family of " (self.controls.len()) " comparison" @if self.controls.len() != 1 { "s" } "."
+                    "that its gain comes from there. A family of its own: " (family(&self.controls, &self.against_controls())) "."
                 }
                 ul.verdicts {
                     @for comparison in &self.controls {
@@ -76,7 +77,7 @@ impl GridReport<'_> {
                 (figure::chart(charts::intervals(&self.score_name(), reference, &rows), "Mean and interquartile mean of each arm with intervals; the numbers are in the table below"))
                 figcaption {
                     strong { "Scores of arms" } ". Full circle: mean; hollow circle below it: interquartile mean (IQM). Bars: 95 % bootstrap intervals over seeds, "
-                    "50,000 draws. Vertical line: mean of the baseline. Seeds: "
+                    (draws(Bootstrap::of_tables)) " draws. Vertical line: mean of the baseline. Seeds: "
                     @for (i, summary) in self.summaries.iter().enumerate() { @if i > 0 { ", " } (summary.arm) " " (summary.n_runs) }
                     "."
                     @if !few.is_empty() { " No bar: " (few.join("; ")) ", fewer than " (Replication::LEAST) " seeds." }
@@ -95,13 +96,13 @@ impl GridReport<'_> {
                     }
                 }
                 (figure::sheet(
-                    &figure::without(&Sheet::of_comparisons(&self.comparisons), |_, name| ["baseline", "verdict"].contains(&name)),
-                    "Differences from the baseline, paired by seed; verdicts stand above",
+                    &figure::without(&sheets::comparisons(&self.comparisons, &self.against_baseline()), |_, name| ["baseline", "verdict"].contains(&name)),
+                    &format!("Differences from the baseline, paired by seed, with t intervals; P(improvement) with a bootstrap interval of {} draws; verdicts stand above", draws(Bootstrap::of_curves)),
                 ))
             }
             @if !self.controls.is_empty() {
                 (figure::sheet(
-                    &figure::without(&Sheet::of_comparisons(&self.controls), |_, name| name == "verdict"),
+                    &figure::without(&sheets::comparisons(&self.controls, &self.against_controls()), |_, name| name == "verdict"),
                     "Differences of arms from their own controls, paired by seed; verdicts stand above",
                 ))
             }
@@ -189,7 +190,10 @@ impl GridReport<'_> {
         let caption = format!("After {} {}", plain(position), budget.axis.name());
         html! {
             (figure::table(&caption, &["arm", "runs", "mean", "IQM", "difference from the baseline", "verdict"], &rows))
-            p.dim { "95 % intervals over seeds, bootstrap with 2,000 draws; those of differences are t intervals." }
+            p.dim {
+                "95 % intervals over seeds, bootstrap with " (draws(Bootstrap::of_curves)) " draws; those of differences are t intervals. "
+                @if !budget.comparisons.is_empty() { "Verdicts allow for several comparisons: " (family(&budget.comparisons, &self.against_baseline())) "." }
+            }
         }
     }
 

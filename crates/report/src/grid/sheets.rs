@@ -1,9 +1,9 @@
 //! A report's tables as files.
 
 use ascribe_study::grid::Spent;
-use ascribe_study::{Cell, Column, EfficiencyCurve, Kind, Sheet};
+use ascribe_study::{Cell, Column, Comparison, EfficiencyCurve, Kind, Replication, Sheet};
 
-use super::{EqualBudget, GridReport};
+use super::{EqualBudget, GridReport, Pair};
 
 /// Digits after the decimal point, where numbers are rounded to be read.
 const DIGITS: usize = 3;
@@ -61,10 +61,10 @@ impl GridReport<'_> {
             NamedSheet::new("summary", Sheet::of_summaries(&self.summaries), Forms::All),
         ];
         if !self.comparisons.is_empty() {
-            all.push(NamedSheet::new("comparisons", Sheet::of_comparisons(&self.comparisons), Forms::All));
+            all.push(NamedSheet::new("comparisons", comparisons(&self.comparisons, &self.against_baseline()), Forms::All));
         }
         if !self.controls.is_empty() {
-            all.push(NamedSheet::new("controls", Sheet::of_comparisons(&self.controls), Forms::All));
+            all.push(NamedSheet::new("controls", comparisons(&self.controls, &self.against_controls()), Forms::All));
         }
         all.push(NamedSheet::new("ledger", ledger(&self.results.spent), Forms::All));
         all.push(NamedSheet::new("equal-budget", equal_budgets(&self.equal_budget), Forms::All));
@@ -76,6 +76,38 @@ impl GridReport<'_> {
         all.push(NamedSheet::new("curves-seconds", curves(&self.seconds), Forms::Csv));
         all.push(NamedSheet::new("profiles", Sheet::of_profiles(&self.profiles), Forms::Csv));
         all
+    }
+}
+
+/// Comparisons, with what their correction allows for.
+///
+/// * `planned`: all that are asked for, those without a run too.
+pub(super) fn comparisons(comparisons: &[Comparison], planned: &[Pair<'_>]) -> Sheet {
+    let mut sheet = Sheet::of_comparisons(comparisons);
+    sheet.notes.push(format!("Corrected p-values: {}.", family(comparisons, planned)));
+    sheet
+}
+
+/// What the correction of some comparisons allows for, and what not: an arm that fails makes the family of the others smaller, and
+/// their p-values with it.
+///
+/// * `planned`: all that are asked for, those without a run too.
+pub(super) fn family(comparisons: &[Comparison], planned: &[Pair<'_>]) -> String {
+    let is_tested =
+        |(arm, baseline): &Pair<'_>| comparisons.iter().any(|c| c.tests.is_some() && c.arm == *arm && c.baseline == *baseline);
+    let (tested, untested): (Vec<&Pair<'_>>, Vec<&Pair<'_>>) = planned.iter().partition(|pair| is_tested(pair));
+    let untested: Vec<String> = untested.iter().map(|(arm, baseline)| format!("{arm} against {baseline}")).collect();
+    let least = Replication::LEAST;
+    let missing = format!("{}, for want of {least} pairs of seeds that finished in both", untested.join("; "));
+    match (tested.len(), untested.is_empty()) {
+        (0, true) => "there is nothing to compare".into(),
+        (0, false) => format!("none, nothing was tested: {missing}"),
+        (1, true) => "Holm's, for the 1 comparison".into(),
+        (n, true) => format!("Holm's, for all {n} comparisons"),
+        (n, false) => format!(
+            "Holm's, for {n} of {} comparisons that were planned; not among them, and p-values would be larger with them: {missing}",
+            planned.len()
+        ),
     }
 }
 

@@ -1,15 +1,17 @@
 //! The page's data: columns with numbers into one table of texts, so that ten thousand trajectories stay small.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ascribe_core::credit::spread;
 use ascribe_core::log::{Limit, Origin, Stop, Validity};
 use ascribe_core::need::Need;
 use ascribe_core::{Batch, Credit, End, Group, Now, Scope};
 use ascribe_run::trajectories::{GroupRecord, TurnRecord, restore};
+use ascribe_study::hidden_class;
 use serde::Serialize;
 
-use super::{Lane, Saved, ViewError};
+use super::source::Trained;
+use super::{Damaged, Lane, Saved, ViewError};
 
 /// Groups whose tokens share an element of the page. The page reads an element when one of its groups is asked for.
 const GROUPS_PER_CHUNK: usize = 64;
@@ -126,6 +128,8 @@ struct Paths {
 pub(crate) struct Table {
     title: String,
     left_out: usize,
+    /// Characters that are shown by name: a class of a regular expression.
+    hidden: String,
     lanes: Vec<LaneColumn>,
     updates: Vec<UpdateRow>,
     texts: Texts,
@@ -165,7 +169,8 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    pub(crate) fn new(title: &str, left_out: usize, lanes: &[Lane]) -> Self {
+    /// * `trained`: what trained, by phase.
+    pub(crate) fn new(title: &str, trained: &BTreeMap<String, Trained>, lanes: &[Lane]) -> Self {
         let lane = |name: &str, about: &str| LaneColumn {
             name: name.into(),
             about: about.into(),
@@ -173,7 +178,18 @@ impl Data {
             finer: false,
             credit: Vec::new(),
         };
-        let trained = lane("trained on", "the credit that the update trained on, after all transforms");
+        let names: BTreeSet<&str> = trained.values().map(|of| of.name.as_str()).collect();
+        let about = match trained.len() {
+            0 => "; which estimator gave it is not known: the run's resolved.toml is not there".into(),
+            _ => trained.iter().map(|(phase, of)| format!("\nphase {phase}: {}", of.settings)).collect::<String>(),
+        };
+        let trained = lane(
+            &match names.len() {
+                0 => "trained on".into(),
+                _ => format!("trained on: {}", names.into_iter().collect::<Vec<_>>().join(" / ")),
+            },
+            &format!("the credit that the update trained on, after all transforms{about}"),
+        );
         let again = |it: &Lane| {
             // Every key with its value, those left out too.
             let settings = serde_json::to_string(&it.estimator).unwrap_or_default();
@@ -181,7 +197,8 @@ impl Data {
         };
         let table = Table {
             title: title.into(),
-            left_out,
+            left_out: 0,
+            hidden: hidden_class(),
             lanes: [trained].into_iter().chain(lanes.iter().map(again)).collect(),
             updates: Vec::new(),
             texts: Texts::default(),
@@ -198,10 +215,13 @@ impl Data {
         data
     }
 
-    /// Adds the batch of an update.
-    pub(crate) fn add(&mut self, saved: &Saved, lanes: &[Lane]) -> Result<(), ViewError> {
+    /// Adds the batch of an update, or says why it cannot be.
+    pub(crate) fn add(&mut self, saved: &Saved, lanes: &[Lane]) -> Result<Option<Damaged>, ViewError> {
         let update = saved.update;
-        let restored = restore(&saved.groups).map_err(|source| ViewError::Restore { update, source })?;
+        let restored = match restore(&saved.groups) {
+            Ok(restored) => restored,
+            Err(e) => return Ok(Some(Damaged::batch(update, format!("its parts do not fit together: {e}")))),
+        };
         for lane in lanes {
             covered(lane, &restored.batch, update)?;
         }
@@ -219,11 +239,14 @@ impl Data {
             self.group(of_update, record);
             self.tokens.push(tokens);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The table, and the tokens of each chunk of groups.
-    pub(crate) fn finish(mut self) -> (Table, Vec<Vec<Tokens>>) {
+    ///
+    /// * `left_out`: trajectories beyond the limit.
+    pub(crate) fn finish(mut self, left_out: usize) -> (Table, Vec<Vec<Tokens>>) {
+        self.table.left_out = left_out;
         self.table.groups.turn.push(self.table.turns.parent.len());
         self.table.groups.path.push(self.table.paths.group.len());
         let chunks = self.tokens.chunks(GROUPS_PER_CHUNK).map(<[Tokens]>::to_vec).collect();

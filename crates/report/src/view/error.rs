@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use ascribe_run::trajectories::RestoreError;
+use ascribe_run::disk::DiskError;
+
+use super::Damaged;
 
 /// Why trajectories cannot be shown. Every message names the place and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -32,14 +34,20 @@ pub enum ViewError {
     /// A file that cannot be read; the message names it.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// A batch that does not fit together.
-    #[error("the batch of update {update} cannot be restored: {source}")]
-    Restore {
-        /// The update.
-        update: u32,
-        /// Why.
-        source: RestoreError,
+    /// Nothing is left once what is damaged is left out.
+    #[error("{}\n  nothing is left to show: {REMEDY}{}", listed(.damaged), too(.others))]
+    Damaged {
+        /// What is damaged.
+        damaged: Vec<Damaged>,
+        /// Other updates that are saved, in words; empty if there are none.
+        others: String,
     },
+    /// The page would take the place of something else.
+    #[error("`{}` is no page of Ascribe and is left as it is: name another file with `-o`, or move it away", .0.display())]
+    Taken(PathBuf),
+    /// The page cannot be written.
+    #[error("cannot {} `{}`: {}\n  name another file with `-o`", .0.doing, .0.path.display(), .0.source)]
+    Write(#[from] DiskError),
     /// An estimator that needs what the batch does not have.
     #[error("`{lane}` needs {need}, which the batch of update {update} does not have ({has}); {remedy}")]
     Lacks {
@@ -66,4 +74,15 @@ pub enum ViewError {
         /// Why.
         reason: String,
     },
+}
+
+/// What to do about a damaged batch.
+pub(super) const REMEDY: &str = "put the file back from a copy, or run the experiment anew, which saves the same batch";
+
+fn listed(damaged: &[Damaged]) -> String {
+    damaged.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn too(saved: &str) -> String {
+    if saved.is_empty() { String::new() } else { format!("; saved too are {saved}: `--update` shows them") }
 }

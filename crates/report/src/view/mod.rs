@@ -12,14 +12,17 @@ mod data;
 mod error;
 mod source;
 
+use std::path::Path;
+
 use ascribe_core::{AdvantageEstimator, Slot};
+use ascribe_run::disk::{Disk, DiskError};
 use maud::html;
 
 use crate::Page;
 use data::Data;
 
 pub use error::ViewError;
-pub use source::{Saved, Source, Updates};
+pub use source::{Contents, Damaged, Saved, Source, Trained, Updates};
 
 /// An estimator whose credit is shown beside that which trained.
 #[derive(Debug)]
@@ -41,47 +44,71 @@ pub struct View {
     pub trajectories: usize,
     /// Trajectories beyond the limit.
     pub left_out: usize,
+    /// What could not be read and is left out.
+    pub damaged: Vec<Damaged>,
 }
 
-/// Makes the page of some batches. Groups are shown whole, from the first on, as long as there are at most `limit` trajectories.
+impl View {
+    /// Writes the file, and makes the folders above it.
+    ///
+    /// # Errors
+    /// If something else is there than a page, or it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), ViewError> {
+        let may_go = Page::may_go(path).map_err(|source| DiskError { path: path.into(), doing: "look at", source })?;
+        if !may_go {
+            return Err(ViewError::Taken(path.into()));
+        }
+        let disk = Disk::default();
+        disk.create_dir(path.parent().unwrap_or(Path::new("")))?;
+        Ok(disk.write(path, self.html.as_bytes())?)
+    }
+}
+
+/// Makes the page of some batches. Groups are shown whole, from the first on, as long as there are at most `limit` trajectories. What is
+/// damaged is left out, and the page says so.
 ///
 /// # Errors
-/// If a batch cannot be restored, or an estimator cannot run on it.
-pub fn view(title: &str, saved: Vec<Saved>, lanes: &[Lane], limit: usize) -> Result<View, ViewError> {
+/// If nothing can be shown, or an estimator cannot run on a batch.
+pub fn view(title: &str, contents: Contents, lanes: &[Lane], limit: usize) -> Result<View, ViewError> {
+    let Contents { saved, mut damaged, trained, others } = contents;
+    let mut data = Data::new(title, &trained, lanes);
     let (mut trajectories, mut left_out) = (0, 0);
     let mut full = false;
-    let mut kept = Vec::new();
+    let mut updates = Vec::new();
     for mut batch in saved {
+        let (mut shown, mut beyond) = (0, 0);
         batch.groups.retain(|group| {
             // What is left out is what comes after, not whatever happens to be large.
-            full |= trajectories > 0 && trajectories + group.leaves.len() > limit;
-            *if full { &mut left_out } else { &mut trajectories } += group.leaves.len();
+            full |= trajectories + shown > 0 && trajectories + shown + group.leaves.len() > limit;
+            *if full { &mut beyond } else { &mut shown } += group.leaves.len();
             !full
         });
-        if !batch.groups.is_empty() {
-            kept.push(batch);
+        left_out += beyond;
+        if batch.groups.is_empty() {
+            continue;
+        }
+        match data.add(&batch, lanes)? {
+            Some(broken) => damaged.push(broken),
+            None => {
+                trajectories += shown;
+                updates.push(batch.update);
+            }
         }
     }
-    let mut data = Data::new(title, left_out, lanes);
-    for batch in &kept {
-        data.add(batch, lanes)?;
+    if updates.is_empty() {
+        return Err(ViewError::Damaged { damaged, others });
     }
-    let (table, tokens) = data.finish();
-    let mut page = Page::new(format!("Trajectories of {title}"), body()).style(include_str!("view.css"));
+    let (table, tokens) = data.finish(left_out);
+    let mut page = Page::new(format!("Trajectories of {title}"), body(&damaged)).style(include_str!("view.css"));
     page = page.data("data", &table);
     for (i, chunk) in tokens.iter().enumerate() {
         page = page.data(&format!("tokens-{i}"), chunk);
     }
-    Ok(View {
-        html: page.script(include_str!("view.js")).render(),
-        updates: kept.iter().map(|batch| batch.update).collect(),
-        trajectories,
-        left_out,
-    })
+    Ok(View { html: page.script(include_str!("view.js")).render(), updates, trajectories, left_out, damaged })
 }
 
-/// What the script fills. Nothing here comes from a run.
-fn body() -> maud::Markup {
+/// What the script fills, and what it could not be given.
+fn body(damaged: &[Damaged]) -> maud::Markup {
     let keys = [
         ("j, k", "next and previous trajectory; arrows too, in the list"),
         ("n, p", "next and previous turn"),
@@ -95,6 +122,9 @@ fn body() -> maud::Markup {
         header id="top" {
             h1 { "Trajectories" }
             p id="about" class="dim" {}
+            @if !damaged.is_empty() {
+                ul.notices aria-label="Left out" { @for of in damaged { li { strong { (of.what) } " cannot be read and is left out: " (of.why) } } }
+            }
             form id="filters" role="search" {
                 label { "search " input id="search" type="search" autocomplete="off" spellcheck="false" placeholder="task, observation, action"; }
                 label { "outcome " select id="outcome" {} }

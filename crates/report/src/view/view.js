@@ -27,14 +27,10 @@
     return node;
   }
 
-  // What would not be seen, or would turn the text around: controls, bidirectional marks, separators, tags.
-  const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+  // What would not be seen, or would turn the text around; the same characters as everywhere else.
+  const HIDDEN = new RegExp(table.hidden, "gu");
 
-  function nameOf(hidden) {
-    const code = hidden.codePointAt(0);
-    if (code < 0x20) return String.fromCharCode(0x2400 + code);
-    return code === 0x7f ? "\u2421" : "U+" + code.toString(16).toUpperCase().padStart(4, "0");
-  }
+  const nameOf = (hidden) => "U+" + hidden.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
 
   /** A run's text for the eye: isolated from what stands around it, and with nothing hidden in it. */
   function shown(text) {
@@ -502,9 +498,10 @@
     const at = all.at[turn];
     const sampled = new Map((at || ids.map((_, i) => i)).map((offset, i) => [offset, i]));
     const finer = lanes.map((_, lane) => lane).filter((lane) => all.credit[lane] !== undefined);
+    const how = all.logprob[turn] ? "sampled" : "given";
     const out = [];
     for (const lane of finer.length ? finer : [0]) {
-      const label = finer.length ? `tokens, ${plain(lanes[lane].name)}` : "tokens (filled: trained; dashed: sampled only; dotted: forced, masked)";
+      const label = finer.length ? `tokens, ${plain(lanes[lane].name)}` : `tokens (filled: trained; dashed: ${how} only; dotted: forced, masked)`;
       const line = el("div", { class: "tokens" }, el("span", { class: "label" }, label));
       ids.forEach((id, offset) => {
         const i = sampled.get(offset);
@@ -514,7 +511,7 @@
         }
         const of = all.credit[lane] && all.credit[lane][turn];
         const credit = of ? of[i] ?? null : creditOf(lane, row);
-        const facts = [`token ${id}: sampled`];
+        const facts = [`token ${id}: ${how}`];
         if (all.logprob[turn]) facts.push(`log-probability ${number(all.logprob[turn][i])}`);
         if (all.entropy[turn]) facts.push(`entropy ${number(all.entropy[turn][i])} nats`);
         if (all.allowed[turn] && all.allowed[turn][i]) facts.push(`${all.allowed[turn][i]} allowed`);
@@ -533,13 +530,16 @@
   function turnSection(path, row, index, shares) {
     const group = paths.group[path];
     const turn = row - groups.turn[group];
-    const facts = [el("span", {}, shown(texts[turns.agent[row]]))];
+    // What was sampled has the probability that it was sampled with; what an expert played has none.
+    const given = turns.sampled[row] > 0 && turns.logprob[row] === null;
+    const agent = shown(texts[turns.agent[row]]);
+    const facts = [given ? el("span", {}, "given, not sampled: an expert's, for ", agent) : el("span", {}, agent)];
     const validity = turns.validity[row];
     facts.push(el("span", { class: validity === "valid" ? "" : "bad" }, validity));
     if (turns.cut[row]) facts.push(el("span", { class: "bad" }, "cut by the token limit"));
     if (shares > 1) facts.push(el("span", {}, `shared by ${shares} trajectories`));
     if (turns.version[row]) facts.push(el("span", {}, `policy version ${turns.version[row]}`));
-    const masked = `${plural(turns.read[row], "token")} read (masked), ${turns.sampled[row]} of ${turns.acted[row]} acted with were sampled`;
+    const masked = `${plural(turns.read[row], "token")} read (masked), ${turns.sampled[row]} of ${turns.acted[row]} acted with were ${given ? "given" : "sampled"}`;
     const textsOf = el(
       "div",
       { class: "texts" },

@@ -1,17 +1,18 @@
 //! A sheet in words. Names come from users, and reasons of failures from anywhere: each form escapes what it would read as its
-//! own.
+//! own, and shows what would not be seen.
 
 use std::borrow::Cow;
 
 use crate::bootstrap::{Estimate, Interval};
 use crate::export::sheet::{Cell, Column, Kind, Sheet};
+use crate::export::visible::{visible, visible_lines};
 
 impl Sheet {
     /// Comma-separated values (RFC 4180) with all digits: numbers read back are the same. A column of estimates is three:
-    /// `x`, `x low` and `x high`. What is missing is empty.
+    /// `x`, `x low` and `x high`. What is missing is empty. Texts keep their line breaks.
     pub fn to_csv(&self) -> String {
         let name = |column: &Column| match column.kind {
-            Kind::Text | Kind::Number => vec![column.name.clone()],
+            Kind::Text | Kind::Number => vec![visible_lines(&column.name).into_owned()],
             Kind::Estimate => ["", " low", " high"].map(|end| format!("{}{end}", column.name)).to_vec(),
         };
         let header = csv_line(self.columns.iter().flat_map(name));
@@ -97,7 +98,7 @@ fn rounded(x: f64, digits: usize) -> String {
 
 fn csv_cells(cell: &Cell, kind: Kind) -> Vec<String> {
     let mut cells = match cell {
-        Cell::Text(text) => vec![text.clone()],
+        Cell::Text(text) => vec![visible_lines(text).into_owned()],
         Cell::Count(n) => vec![n.to_string()],
         Cell::Number(x) => vec![x.to_string()],
         Cell::Estimate(Estimate { point, interval }) => {
@@ -112,16 +113,11 @@ fn csv_cells(cell: &Cell, kind: Kind) -> Vec<String> {
 
 fn csv_line(cells: impl Iterator<Item = String>) -> String {
     let quoted = |cell: String| {
-        let special = cell.contains(['"', ',', '\n', '\r']) || cell.starts_with(' ') || cell.ends_with(' ');
+        let special = cell.contains(['"', ',', '\n']) || cell.starts_with(' ') || cell.ends_with(' ');
         if special { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
     };
     // RFC 4180 ends lines in this way.
     format!("{}\r\n", cells.map(quoted).collect::<Vec<_>>().join(","))
-}
-
-/// One line of text: a table's row ends at a line break, and control characters show nothing.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn markdown_text(text: &str) -> String {
@@ -134,7 +130,7 @@ fn markdown_text(text: &str) -> String {
             c => c.to_string().into(),
         }
     };
-    one_line(text).chars().map(escape).collect()
+    visible(text).chars().map(escape).collect()
 }
 
 fn latex_text(text: &str) -> String {
@@ -153,7 +149,7 @@ fn latex_text(text: &str) -> String {
             c => c.to_string().into(),
         }
     };
-    one_line(text).chars().map(escape).collect()
+    visible(text).chars().map(escape).collect()
 }
 
 #[cfg(test)]
@@ -210,6 +206,18 @@ c & $2.50$ & -- \\
         assert_eq!(sheet("[50% of $α\\input{x}_^{2}#&]").to_latex(2), want);
     }
 
+    #[test]
+    fn what_a_name_hides_is_seen_in_every_form() {
+        let sheet = sheet("a\u{202e}b\0\u{1b}[2J\nc");
+        for (form, want) in [
+            (sheet.to_csv(), "\"a[U+202E]b[U+0000][U+001B][2J\nc\",5,"),
+            (sheet.to_markdown(2), r"| a\[U+202E\]b\[U+0000\]\[U+001B\]\[2J c |"),
+            (sheet.to_latex(2), "a{[}U+202E{]}b{[}U+0000{]}{[}U+001B{]}{[}2J c &"),
+        ] {
+            assert!(form.contains(want), "{want:?} in\n{form}");
+        }
+    }
+
     /// Fields of one line of CSV, read as RFC 4180 says.
     fn fields(line: &str) -> Vec<String> {
         let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
@@ -234,7 +242,7 @@ c & $2.50$ & -- \\
             let columns = vec![column(Kind::Text), column(Kind::Number)];
             let csv = Sheet { columns, rows: vec![row], notes: Vec::new() }.to_csv();
             let got = fields(csv.strip_prefix("x,x\r\n").unwrap().strip_suffix("\r\n").unwrap());
-            prop_assert_eq!(&got[0], &text);
+            prop_assert_eq!(got[0].as_str(), visible_lines(&text));
             prop_assert_eq!(got[1].parse::<f64>().unwrap().to_bits(), x.to_bits());
         }
 
