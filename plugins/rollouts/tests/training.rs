@@ -145,12 +145,12 @@ fn tempo_trains_actor_and_critic_in_one_step() {
     let tables = |critic: &str| {
         format!(
             r#"
-environment.token-tree = {{ tasks = 4, depth = 6, branches = 2, rewards = "sparse", states = "prefixes" }}
+environment.token-tree = {{ tasks = 4, depth = 6, branches = 2, rewards = "dense", states = "prefixes" }}
 estimator = "tempo"
 objective = "importance-sampling"
 transform = [{{ weigh = {{ by = "prefix_ratio", times = 3.0 }} }}]
 critic.ratio.prefix-ratio = {{ max = 5.0 }}
-critic.judge.generative = {{ values = "ends", target = "estimator", missing = "zero", max_tokens = 6, steps = 10{critic} }}
+critic.judge.generative = {{ r_max = 6.0, values = "ends", target = "estimator", missing = "zero", max_tokens = 6, steps = 6{critic} }}
 rollout.macro-step = {{ turns = 2, starts = 6, branches = 4, fresh_share = 0.3, decode = "admissible" }}
 "#
         )
