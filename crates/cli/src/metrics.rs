@@ -255,7 +255,12 @@ const FAMILIES: &[Family] = &[
         "credit/within_trajectory_std",
         "Spread of advantages between the turns of a trajectory, mean over trajectories. 0 for pure outcome credit: what finer methods add shows here.",
     ),
+    one(
+        "credit/degenerate_group_rate",
+        "Share of groups, of those with two members or more, in which every advantage is 0: they teach nothing. Beside `actor/degenerate_group_rate` it says what values add to outcomes.",
+    ),
     one("credit/clipped_rate", "Share of advantages that `clip` changed."),
+    one("credit/unweighed_rate", "Share of turns without a number in the column of `weigh`: they are not trained."),
     one("credit/aem/level_groups", "Groups whose entropies span too little for `aem` to tell turns apart."),
     one("credit/empg/turns_without_entropy", "Trained turns that `empg` left as they were, because nobody sampled them."),
     one("credit/gtpo/one_sided_groups", "Groups in which all succeed or all fail, for `gtpo`."),
@@ -406,7 +411,7 @@ mod tests {
         let calls =
             code.split(['\n', ';']).filter(|line| [".set(", ".add(", ".summarise("].iter().any(|call| line.contains(call)));
         let of_a_family =
-            |name: &&str| ["actor/", "critic/", "credit/", "group/", "rollout/"].iter().any(|family| name.starts_with(family));
+            |name: &&str| ["actor/", "critic/", "credit/", "group/", "rollout/", "td/"].iter().any(|family| name.starts_with(family));
         let texts = calls.filter_map(|line| line.split('"').nth(1)).filter(of_a_family);
         texts.map(|name| name.replace("{}", "NAME")).collect()
     }
