@@ -410,8 +410,9 @@ mod tests {
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         let calls =
             code.split(['\n', ';']).filter(|line| [".set(", ".add(", ".summarise("].iter().any(|call| line.contains(call)));
-        let of_a_family =
-            |name: &&str| ["actor/", "critic/", "credit/", "group/", "rollout/", "td/"].iter().any(|family| name.starts_with(family));
+        let of_a_family = |name: &&str| {
+            ["actor/", "critic/", "credit/", "group/", "rollout/", "td/"].iter().any(|family| name.starts_with(family))
+        };
         let texts = calls.filter_map(|line| line.split('"').nth(1)).filter(of_a_family);
         texts.map(|name| name.replace("{}", "NAME")).collect()
     }

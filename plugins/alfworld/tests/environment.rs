@@ -1,7 +1,7 @@
 //! The games as tasks of a run.
 
 use ascribe_alfworld::environment::{Alfworld, AlfworldTasks};
-use ascribe_alfworld::{Library, Split, TaskType};
+use ascribe_alfworld::{Game, Library, Split, TaskType, Variant, mini};
 use ascribe_core::environment::{ActionText, Environment, RestoreError, TaskId, TaskSet};
 use ascribe_core::ledger::Ledger;
 use ascribe_core::log::{Context, End, Limit, Validity};
@@ -209,6 +209,24 @@ fn a_snapshot_that_does_not_fit_is_refused() {
         assert!(matches!(environment.restore(&bad), Err(RestoreError::Damaged(_))), "cut at {at}");
     }
     assert_eq!(environment.observe(), before);
+}
+
+/// A game file that was changed after a state of it was stored.
+#[test]
+fn a_snapshot_of_a_game_that_was_changed_is_refused() {
+    let of = |problem: &str| Game::new(problem, "put a mug in desk.", Variant::V042).expect("a game");
+    let problem = mini::GAMES[0].problem;
+    let game = of(problem);
+    let snapshot = game.snapshot(game.start());
+    assert!(game.restore(&snapshot).is_ok());
+    // One fact less: the first that opens something.
+    let fact = problem.find("(openable").expect("something that opens");
+    let end = fact + problem[fact..].find(')').expect("it is closed") + 1;
+    let changed = of(&format!("{}{}", &problem[..fact], &problem[end..]));
+    let refused = changed.restore(&snapshot).expect_err("another game").to_string();
+    assert!(refused.starts_with("the snapshot belongs to another game: its fingerprint is "), "{refused}");
+    // Layout alone makes no other game.
+    assert!(of(&problem.replace('(', " (")).restore(&snapshot).is_ok());
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! What a critic of values learns: the same four targets for each of them.
 
-use ascribe_core::{Credit, Group, Need, Scope};
+use ascribe_core::{Credit, End, Group, Need, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,9 @@ pub enum Target {
     /// The return from there on, discounted by `gamma`; where a path was cut, the column's own value of its last state.
     #[default]
     Return,
+    /// What the environment paid from there on, discounted by `gamma`: a limit of turns, tokens or context is an end. Where the limit is part of the
+    /// task, and to reach it is to lose, this is what a value should have been; elsewhere it is too low.
+    Outcome,
     /// The λ-return of the column's own values.
     Lambda,
     /// The column `mc_value` of a `monte-carlo` critic.
@@ -28,7 +31,7 @@ impl Target {
         match self {
             Target::Estimator => Some(Need::Target(column.into())),
             Target::MonteCarlo => Some(Need::Signal(MC_VALUE.into(), Scope::State)),
-            Target::Return | Target::Lambda => None,
+            Target::Return | Target::Outcome | Target::Lambda => None,
         }
     }
 }
@@ -62,7 +65,7 @@ impl Recipe {
                 let values = group.state_signal(MC_VALUE);
                 (0..group.n_turns()).map(|t| Some(values.before(t) as f32)).collect()
             }
-            Target::Return => self.returns(group, 1.0, &known(column, group)),
+            Target::Return | Target::Outcome => self.returns(group, 1.0, &known(column, group)),
             Target::Lambda => self.returns(group, self.lambda, &known(column, group)),
         }
     }
@@ -77,6 +80,7 @@ impl Recipe {
             |t, future| {
                 // Where a path ends, nothing follows or the value of its last state does.
                 let follows = match group.end(t).filter(|_| group.n_children(t) == 0) {
+                    Some(End::Truncated(_)) if self.target == Target::Outcome => 0.0,
                     Some(end) if end.bootstraps() => values[t + 1],
                     Some(_) => 0.0,
                     None if lambda == 1.0 => future,
@@ -109,4 +113,35 @@ fn known(column: &str, group: Group<'_>) -> Vec<f64> {
     let first = group.rows().start + group.index();
     let number = |i| signal.and_then(|signal| signal.column.get(i)).map_or(f64::NAN, f64::from);
     (first..=first + group.n_turns()).map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ascribe_core::batch::NonFinite;
+    use ascribe_core::log::{Action, TurnLog};
+    use ascribe_core::{Batch, Limit};
+
+    use super::*;
+    use crate::testing::group;
+
+    #[test]
+    fn a_limit_that_is_part_of_the_task_is_an_end() {
+        let turn = |parent: Option<usize>, reward: f32| {
+            let action = Action { logprob: Some(vec![-1.0]), ..Action::given(vec![1]) };
+            TurnLog { parent, agent: "actor".into(), action, reward, ..TurnLog::default() }
+        };
+        // Two turns each: won, lost at the limit, stopped at the end of a macro step.
+        let turns =
+            vec![turn(None, 0.0), turn(Some(0), 1.0), turn(None, 0.25), turn(Some(2), 0.0), turn(None, 0.0), turn(Some(4), 0.0)];
+        let ends = [(1, End::Terminated { success: true }), (3, End::Truncated(Limit::Turns)), (5, End::MacroBoundary)];
+        let batch = Batch::from_groups(vec![group(turns, &ends)], NonFinite::Refuse).unwrap();
+        let of = |target| {
+            let recipe = Recipe { target, gamma: 0.5, lambda: 1.0 };
+            recipe.before_turns("value", batch.group(0), &Credit::default())
+        };
+        // Nobody has values: what was cut says nothing, and the start, from which all begin, nothing either.
+        assert_eq!(of(Target::Return), [None, Some(1.0), None, None, None, None]);
+        // The limit is an end; what goes on after a macro step is still unknown.
+        assert_eq!(of(Target::Outcome), [None, Some(1.0), None, Some(0.0), None, None]);
+    }
 }
