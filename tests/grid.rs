@@ -194,6 +194,77 @@ fn a_cell_that_fails_is_recorded_and_the_others_go_on() {
     assert_eq!(again.matches("begins: broken").count(), 3, "{again}");
 }
 
+/// Seen from another folder a grid is the same one, also where another experiment of that name lies there.
+#[test]
+fn a_grid_is_the_same_from_every_folder() {
+    let text = experiment(20, "");
+    let (plain, grid) = text.split_once("[grid]").unwrap();
+    let grid = grid.replace("seeds = 3", "seeds = 2\nprediction = \"README.md\"");
+    let text = format!("start_from = \"runs/first/main/seed-0\"\n{plain}[grid]{grid}");
+    let place = Place::new(&text);
+    std::fs::write(place.path().join("README.md"), "rloo wins").unwrap();
+    std::fs::write(place.path().join("first.toml"), plain).unwrap();
+    assert!(place.ascribe(&["run", "first.toml"]).status.success());
+    let out = place.ascribe(&["grid", "run", "study.toml"]);
+    assert!(out.status.success(), "{}", said(&out));
+    let whole = place.results();
+    let manifest = std::fs::read_to_string(place.grid().join("grid.json")).unwrap();
+    assert!(manifest.contains("\"given_in\": \"../..\"") && manifest.contains("\"file\": \"study.toml\""), "{manifest}");
+
+    let runs = place.path().join("runs");
+    std::fs::write(runs.join("study.toml"), text.replace("step_cost = 0.05", "step_cost = 0.5")).unwrap();
+    let cell = std::fs::read_dir(place.grid().join("cells")).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_dir_all(&cell).unwrap();
+    let there = |words: &[&str]| place.command(words).current_dir(&runs).output().unwrap();
+    let out = there(&["grid", "resume", "study"]);
+    assert!(out.status.success() && said(&out).contains("6 cells, 5 of them done"), "{}", said(&out));
+    let page = std::fs::read_to_string(place.grid().join("report/index.html")).unwrap();
+    assert!(page.contains("The file is the one that was recorded."), "the prediction was not found");
+    let without_page = |mut files: BTreeMap<PathBuf, Vec<u8>>| {
+        files.remove(Path::new("report/index.html"));
+        files
+    };
+    assert!(without_page(place.results()) == without_page(whole.clone()));
+    for command in ["report", "status"] {
+        let out = there(&["grid", command, "study"]);
+        assert!(out.status.success(), "{}", said(&out));
+    }
+    // Where folder and experiment are moved together nothing changes.
+    let moved = place.path().with_file_name("moved");
+    std::fs::rename(place.path(), &moved).unwrap();
+    let from =
+        |words: &[&str]| std::process::Command::new(ascribe_tests::binary()).args(words).current_dir(&moved).output().unwrap();
+    let out = from(&["grid", "resume", "runs/study"]);
+    assert!(out.status.success() && said(&out).contains("6 cells, 6 of them done"), "{}", said(&out));
+    // What is gone is named, and what was recorded without its folder is not guessed.
+    std::fs::rename(moved.join("study.toml"), moved.join("other.toml")).unwrap();
+    let told = said(&from(&["grid", "resume", "runs/study"]));
+    for part in [&moved.canonicalize().unwrap().join("study.toml").display().to_string(), "runs/study", "bring it back"] {
+        assert!(told.contains(part), "{part:?} in {told}");
+    }
+    std::fs::rename(moved.join("other.toml"), moved.join("study.toml")).unwrap();
+    let manifest = manifest.replace("\"format\": 2", "\"format\": 1").replace("  \"given_in\": \"../..\",\n", "");
+    std::fs::write(moved.join("runs/study/grid.json"), &manifest).unwrap();
+    let told = said(&from(&["grid", "report", "runs/study"]));
+    assert!(told.contains("an older version") && told.contains("give `ascribe grid run study.toml` there once"), "{told}");
+    let out = from(&["grid", "run", "study.toml"]);
+    assert!(out.status.success() && said(&out).contains("6 cells, 6 of them done"), "{}", said(&out));
+    let page = std::fs::read_to_string(moved.join("runs/study/report/index.html")).unwrap();
+    assert!(page.contains("The file is the one that was recorded.") && !page.contains("This is no prediction"));
+}
+
+#[test]
+#[cfg(unix)]
+fn names_that_are_no_text_are_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new(&experiment(20, ""));
+    let odd = std::ffi::OsStr::from_bytes(b"stu\xffdy.toml");
+    std::fs::copy(place.path().join("study.toml"), place.path().join(odd)).unwrap();
+    let out = place.command(&["grid", "run"]).arg(odd).output().unwrap();
+    assert_eq!(out.status.code(), Some(1), "{}", said(&out));
+    assert!(said(&out).contains("is not UTF-8") && !said(&out).contains("panicked"), "{}", said(&out));
+}
+
 #[test]
 fn mistakes_are_told_before_anything_runs() {
     let place = Place::new(&experiment(20, "[grid.arm.twin]\nestimator = \"rloo\""));

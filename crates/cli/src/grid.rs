@@ -57,9 +57,9 @@ fn plan_of(file: &Path, settings: &[String]) -> Result<Plan, GridError> {
 }
 
 /// The grid of a folder, as it was asked for last.
-fn plan_in(folder: &GridFolder) -> Result<(Plan, PathBuf), GridError> {
+fn plan_in(folder: &GridFolder) -> Result<Plan, GridError> {
     let manifest = folder.manifest()?;
-    Ok((plan_of(&manifest.file, &manifest.settings)?, manifest.file))
+    plan_of(&manifest.file, &manifest.settings)
 }
 
 fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
@@ -111,7 +111,7 @@ fn axis_setting(axis: &str) -> Result<String, GridError> {
 
 fn resume(args: &GridResumeArgs) -> Result<ExitCode, GridError> {
     let folder = GridFolder::at(&args.folder);
-    let (plan, _) = plan_in(&folder)?;
+    let plan = plan_in(&folder)?;
     drive(&plan, &folder, &args.workers, args.after_tuning)
 }
 
@@ -226,7 +226,6 @@ fn told(event: &Event<'_>) -> String {
 
 /// Runs one cell, in this process.
 fn cell(args: &CellArgs) -> ExitCode {
-    let folder = GridFolder::at(&args.folder);
     let stop = if args.requeue { patient_stop_signal() } else { stop_signal() };
     if args.until_eof {
         let stop = stop.clone();
@@ -236,14 +235,18 @@ fn cell(args: &CellArgs) -> ExitCode {
         });
     }
     let begun = || -> Result<_, GridError> {
+        let lost = |e| GridError::Changed(format!("the folder `{}` cannot be found: {e}", args.folder.display()));
+        let folder = GridFolder::at(std::path::absolute(&args.folder).map_err(lost)?);
+        // What a run sees from where its command is given, as `start_from`, is what the grid's command saw.
+        std::env::set_current_dir(folder.given_in()?).map_err(lost)?;
         let manifest = folder.manifest()?;
         let of = folder.cells()?.into_iter().find(|cell| cell.id == args.cell);
         let cell = of.ok_or_else(|| GridError::Changed(format!("the grid has no cell `{}`", args.cell)))?;
         let mut settings = manifest.settings.clone();
         settings.push(format!("run.threads={}", args.threads));
-        Ok((load_cell(&request(&manifest.file, &settings), &cell), base_of(&manifest.file), cell))
+        Ok((load_cell(&request(&manifest.file, &settings), &cell), base_of(&manifest.file), cell, folder))
     };
-    let (loaded, base, cell) = match begun() {
+    let (loaded, base, cell, folder) = match begun() {
         Ok(begun) => begun,
         Err(e) => return exit(Err(e)),
     };
@@ -440,7 +443,7 @@ fn status(args: &FolderArgs) -> Result<String, GridError> {
 
 fn report(args: &GridReportArgs) -> Result<String, GridError> {
     let folder = GridFolder::at(&args.folder);
-    let (plan, _) = plan_in(&folder)?;
+    let plan = plan_in(&folder)?;
     write_report(&plan, &folder, args.axis)
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ascribe_run::checkpoint::sha256;
-use ascribe_run::disk::Disk;
+use ascribe_run::disk::{Disk, DiskError};
 use ascribe_run::folder::{self, date};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,14 +23,18 @@ const LOGS: &str = "logs";
 pub(super) const SLURM: &str = "slurm";
 const JOBS: &str = "slurm/jobs.json";
 const LOCK: &str = "lock";
-const FORMAT: u32 = 1;
+/// The first did not say from where its paths are seen.
+const FORMAT: u32 = 2;
 
 /// What was asked of a grid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     format: u32,
-    /// The experiment's file.
+    /// The folder in which it was asked, seen from the grid's where it lies above it: then both may be moved together.
+    #[serde(default)]
+    given_in: PathBuf,
+    /// The experiment's file. On the disk this path and the prediction's are seen from `given_in`.
     pub file: PathBuf,
     /// Settings of the command line.
     pub settings: Vec<String>,
@@ -128,7 +132,7 @@ impl GridFolder {
         let _held = self.lock()?;
         let mut jobs = self.jobs()?;
         jobs.push(job.clone());
-        self.put(Path::new(JOBS), &json(&jobs)).map(drop)
+        self.put(Path::new(JOBS), &self.json(JOBS, &jobs)?).map(drop)
     }
 
     /// Writes a file into the folder, making folders on the way.
@@ -150,19 +154,87 @@ impl GridFolder {
         Ok(path)
     }
 
-    /// What was asked.
+    /// What was asked. Its paths are seen from the current folder.
     ///
     /// # Errors
-    /// If there is no grid, or its record is damaged.
+    /// If there is no grid, its record is damaged or of another version, or the experiment is gone.
     pub fn manifest(&self) -> Result<Manifest, GridError> {
-        let manifest: Manifest = self.read(MANIFEST)?.ok_or_else(|| self.no_grid(format!("it has no `{MANIFEST}`")))?;
-        if manifest.format != FORMAT {
-            return Err(self.no_grid(format!("its format is {}, this version reads {FORMAT}", manifest.format)));
+        let (mut manifest, given_in) = self.found()?;
+        let current = current_folder()?;
+        let seen = |path: &Path| {
+            let path = given_in.join(path);
+            path.strip_prefix(&current).map(Path::to_path_buf).unwrap_or(path)
+        };
+        manifest.file = seen(&manifest.file);
+        if !manifest.file.is_file() {
+            return Err(GridError::Changed(format!(
+                "the experiment `{}` of the grid in `{}` is not there: bring it back, or, where it was moved, give `ascribe grid run FILE` \
+                 once in the folder that `run.dir` is seen from now; what is done stays done",
+                given_in.join(&manifest.file).display(),
+                self.path.display()
+            )));
+        }
+        if let Some(prediction) = &mut manifest.prediction {
+            prediction.file = seen(&prediction.file);
         }
         Ok(manifest)
     }
 
-    /// Records what is asked now. The prediction's hash stays the one that was recorded before the first reported cell was done.
+    /// The folder in which it was asked: what `run.dir` and `start_from` are seen from.
+    ///
+    /// # Errors
+    /// As for [`GridFolder::manifest`].
+    pub fn given_in(&self) -> Result<PathBuf, GridError> {
+        self.found().map(|(_, given_in)| given_in)
+    }
+
+    /// What was asked, as it stands on the disk, and the folder in which that was.
+    fn found(&self) -> Result<(Manifest, PathBuf), GridError> {
+        let manifest = self.recorded()?.ok_or_else(|| self.no_grid(format!("it has no `{MANIFEST}`")))?;
+        let again = format!("give `ascribe grid run {}` there once; what is done stays done", manifest.file.display());
+        if manifest.format < FORMAT {
+            return Err(GridError::Changed(format!(
+                "the grid in `{}` was recorded by an older version, which did not say in which folder the command was given, and so not \
+                 which file `{}` is: {again}",
+                self.path.display(),
+                manifest.file.display()
+            )));
+        }
+        let given_in = self.canonical()?.join(&manifest.given_in);
+        let given_in = given_in.canonicalize().map_err(|e| {
+            GridError::Changed(format!(
+                "the folder `{}`, in which the grid in `{}` was run, cannot be read: {e}; bring it back, or, where it was moved, {again}",
+                given_in.display(),
+                self.path.display()
+            ))
+        })?;
+        Ok((manifest, given_in))
+    }
+
+    fn canonical(&self) -> Result<PathBuf, GridError> {
+        self.path.canonicalize().map_err(|e| self.no_grid(format!("it cannot be read: {e}")))
+    }
+
+    /// What lies on the disk.
+    fn recorded(&self) -> Result<Option<Manifest>, GridError> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            format: u32,
+        }
+        // Other versions may have other keys.
+        if let Some(Versioned { format }) = self.read(MANIFEST)?
+            && format > FORMAT
+        {
+            return Err(GridError::Changed(format!(
+                "`{}` was written by a newer version (its format is {format}, this version reads {FORMAT}): use that one",
+                self.path.join(MANIFEST).display()
+            )));
+        }
+        self.read(MANIFEST)
+    }
+
+    /// Records what is asked now, in the current folder. The prediction's hash stays the one that was recorded before the first reported
+    /// cell was done.
     ///
     /// # Errors
     /// If the prediction cannot be read, or the record not be written.
@@ -173,7 +245,7 @@ impl GridFolder {
         prediction: Option<&Path>,
         cells_done: usize,
     ) -> Result<Manifest, GridError> {
-        let before = if self.path.join(MANIFEST).exists() { self.manifest()?.prediction } else { None };
+        let before = self.recorded()?.and_then(|before| before.prediction);
         let now = prediction.map(|path| -> Result<Prediction, GridError> {
             let bytes = fs::read(path).map_err(|e| {
                 GridError::Changed(format!(
@@ -187,7 +259,20 @@ impl GridFolder {
         let now = now.transpose()?;
         let keeps = |before: &Prediction| cells_done > 0 || now.as_ref().is_some_and(|now| now.sha256 == before.sha256);
         let prediction = before.filter(keeps).or(now);
-        let manifest = Manifest { format: FORMAT, file: file.into(), settings: settings.to_vec(), prediction };
+        let current = current_folder()?;
+        if current.join(file).to_str().is_none() {
+            let shown = current.join(file);
+            return Err(GridError::Changed(format!(
+                "`{}` is not UTF-8, and the records of runs could not name it: give the file or folder another name",
+                shown.display()
+            )));
+        }
+        self.disk.create_dir(&self.path)?;
+        let given_in = match self.canonical()?.strip_prefix(&current) {
+            Ok(below) => below.components().map(|_| "..").collect(),
+            Err(_) => current,
+        };
+        let manifest = Manifest { format: FORMAT, given_in, file: file.into(), settings: settings.to_vec(), prediction };
         self.write_json(MANIFEST, &manifest)?;
         Ok(manifest)
     }
@@ -277,7 +362,7 @@ impl GridFolder {
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), GridError> {
         let _held = self.lock()?;
-        let bytes = json(value);
+        let bytes = self.json(name, value)?;
         // Who watches the folder sees no change where there is none.
         if fs::read(self.path.join(name)).is_ok_and(|there| there == bytes) {
             return Ok(());
@@ -288,7 +373,8 @@ impl GridFolder {
     /// Two processes that write the same small file take turns. Where files cannot be locked they hope.
     fn lock(&self) -> Result<Option<File>, GridError> {
         self.disk.create_dir(&self.path)?;
-        let file = File::create(self.path.join(LOCK)).map_err(|e| self.no_grid(format!("`{LOCK}` cannot be written: {e}")))?;
+        let path = self.path.join(LOCK);
+        let file = File::create(&path).map_err(|source| DiskError { path, doing: "write", source })?;
         Ok(file.lock().is_ok().then_some(file))
     }
 
@@ -300,15 +386,26 @@ impl GridFolder {
         }
     }
 
+    /// Records are JSON, and that is Unicode; paths need not be.
+    fn json(&self, name: &str, value: &impl Serialize) -> Result<Vec<u8>, GridError> {
+        let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| {
+            GridError::Changed(format!(
+                "`{}` cannot be written: {e}; files and folders of a grid need names in UTF-8",
+                self.path.join(name).display()
+            ))
+        })?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+
     fn no_grid(&self, reason: String) -> GridError {
         GridError::NoGrid { folder: self.path.clone(), reason }
     }
 }
 
-fn json(value: &impl Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(value).expect("plain data serialises");
-    bytes.push(b'\n');
-    bytes
+fn current_folder() -> Result<PathBuf, GridError> {
+    let current = std::env::current_dir().and_then(|folder| folder.canonicalize());
+    current.map_err(|e| GridError::Changed(format!("the current folder cannot be found: {e}")))
 }
 
 fn failure(cell: &Cell) -> String {
