@@ -253,6 +253,111 @@ fn a_grid_is_the_same_from_every_folder() {
     assert!(page.contains("The file is the one that was recorded.") && !page.contains("This is no prediction"));
 }
 
+/// What was run before the file was edited is shown as nothing that it was not.
+#[test]
+fn an_experiment_that_was_edited_is_told() {
+    let place = Place::new(&experiment(20, ""));
+    assert!(place.ascribe(&["grid", "run", "study.toml"]).status.success());
+    let (file, text) = (place.path().join("study.toml"), experiment(20, ""));
+    let scores = || std::fs::read_to_string(place.grid().join("report/scores.csv")).unwrap();
+    let before = scores();
+    // One arm is another one: its runs are in no number, and are said to lie there.
+    std::fs::write(&file, text.replace("[grid.arm.rloo]", "[grid.arm.rloo]\nupdate.learning_rate = 0.5")).unwrap();
+    let report = said(&place.ascribe(&["grid", "report", "runs/study"]));
+    for part in [
+        "3 of the planned cells are not of the experiment as it is now, and in no number: those of `rloo`",
+        "3 cells that it asks for now",
+        "3 finished runs in `runs/study` are in no number: they are of an earlier version",
+        "cells/rloo-",
+    ] {
+        assert!(report.contains(part), "{part:?} in\n{report}");
+    }
+    assert!(scores().lines().count() > 1 && !scores().contains("\nrloo,"), "{}", scores());
+    let status = said(&place.ascribe(&["grid", "status", "runs/study"]));
+    assert!(status.contains("3 of the planned cells are not of the experiment"), "{status}");
+    let out = place.ascribe(&["grid", "resume", "runs/study"]);
+    assert!(out.status.success() && said(&out).contains("9 cells, 6 of them done"), "{}", said(&out));
+    assert!(said(&out).contains("warning: 3 finished runs in `runs/study` are in no number"), "{}", said(&out));
+    assert!(scores().contains("\nrloo,") && scores() != before);
+    // Nothing is what it was: whatever is asked of the folder, it is not this experiment.
+    std::fs::write(&file, text.replace("step_cost = 0.05", "step_cost = 0.5")).unwrap();
+    for command in ["report", "resume"] {
+        let out = place.ascribe(&["grid", command, "runs/study"]);
+        assert_eq!(out.status.code(), Some(1), "{}", said(&out));
+        for part in
+            ["`study.toml` is another experiment by now", "give `ascribe grid run study.toml`", "the 12 runs that are finished"]
+        {
+            assert!(said(&out).contains(part), "{part:?} in\n{}", said(&out));
+        }
+    }
+    // Brought back as it was, it is what it was.
+    std::fs::write(&file, &text).unwrap();
+    let out = place.ascribe(&["grid", "run", "study.toml"]);
+    assert!(said(&out).contains("9 cells, 9 of them done"), "{}", said(&out));
+    assert_eq!(scores(), before);
+}
+
+/// What is damaged costs its own cell, and never shows as an earlier score.
+#[test]
+fn damaged_records_are_failed_cells() {
+    let tune = "[grid.tune]\n\"update.learning_rate\" = [0.05, 0.1]";
+    let place = Place::new(&experiment(60, tune).replace("seeds = 3", "seeds = 3\ntune_seeds = 2"));
+    assert!(place.ascribe(&["grid", "run", "study.toml"]).status.success());
+    let cells: serde_json::Value = serde_json::from_slice(&std::fs::read(place.grid().join("cells.json")).unwrap()).unwrap();
+    let run_of = |arm: &str, seed: u64| {
+        let of = |cell: &&serde_json::Value| cell["arm"] == arm && cell["seed"] == seed;
+        let id = cells.as_array().unwrap().iter().find(of).unwrap()["id"].as_str().unwrap()[..8].to_string();
+        place.grid().join(format!("cells/{arm}-{id}/seed-{seed}"))
+    };
+    let cut = |run: &Path| {
+        let path = run.join("evaluations.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let last = text.lines().count() - 1;
+        std::fs::write(&path, text.split_inclusive('\n').take(last).collect::<String>()).unwrap();
+    };
+    cut(&run_of("grpo", 0));
+    std::fs::write(run_of("grpo", 1).join("result.json"), "{").unwrap();
+    std::fs::write(run_of("rloo", 0).join("metrics.jsonl"), b"\xff\n").unwrap();
+    std::fs::remove_file(run_of("rloo", 1).join("evaluations.jsonl")).unwrap();
+    cut(&run_of("rloo", 1_000_000));
+    std::fs::write(run_of("rloo", 1_000_001).join("result.json"), "").unwrap();
+    let report = said(&place.ascribe(&["grid", "report", "runs/study"]));
+    for part in [
+        "grpo, seed 0: of its sampled evaluation on `train` after update 60 there are ",
+        "rloo, seed 0: `runs/study/cells/rloo-",
+        "rloo, seed 1: `runs/study/cells/rloo-",
+        "rloo, tuning update.learning_rate=0.05, seed 1000000: of its sampled evaluation",
+        "; remove `runs/study/cells/grpo-",
+        "` and run the grid again",
+    ] {
+        assert!(report.contains(part), "{part:?} in\n{report}");
+    }
+    let scores = std::fs::read_to_string(place.grid().join("report/scores.csv")).unwrap();
+    for (arm, failed) in [("grpo", 2), ("rloo", 2)] {
+        let of = scores.lines().filter(|line| line.starts_with(&format!("{arm},")) && line.contains("and run the grid again"));
+        assert_eq!(of.count(), failed, "{scores}");
+    }
+    let status = said(&place.ascribe(&["grid", "status", "runs/study"]));
+    assert_eq!(status.lines().filter(|line| line.contains(" failed ")).count(), 2, "{status}");
+    let out = place.ascribe(&["grid", "resume", "runs/study"]);
+    assert_eq!(out.status.code(), Some(1), "{}", said(&out));
+    // The remedy is one.
+    for (arm, seed) in [("grpo", 0), ("grpo", 1), ("rloo", 0), ("rloo", 1), ("rloo", 1_000_000), ("rloo", 1_000_001)] {
+        std::fs::remove_dir_all(run_of(arm, seed)).unwrap();
+    }
+    // So it is for the list of cells.
+    std::fs::write(place.grid().join("cells.json"), "[").unwrap();
+    for command in ["status", "report"] {
+        let told = said(&place.ascribe(&["grid", command, "runs/study"]));
+        assert!(
+            told.contains("cells.json` is damaged") && told.contains("`ascribe grid resume runs/study` writes it anew"),
+            "{told}"
+        );
+    }
+    let out = place.ascribe(&["grid", "resume", "runs/study"]);
+    assert!(out.status.success() && !said(&out).contains("without a result"), "{}", said(&out));
+}
+
 #[test]
 #[cfg(unix)]
 fn names_that_are_no_text_are_refused() {

@@ -1,5 +1,6 @@
 //! `grid`: several experiments side by side.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,8 +12,8 @@ use ascribe_report::grid::{GridReport, NamedSheet};
 use ascribe_run::RunError;
 use ascribe_run::{Ended, Options};
 use ascribe_study::grid::{
-    ArmPlan, BUSY, Cell, Event, GridError, GridFolder, JobKind, Outcome, Plan, Results, Slurm, State, Submitted, Work, chosen,
-    load_cell, queued, requeue, work,
+    ArmPlan, BUSY, Cell, Drift, Event, GridError, GridFolder, JobKind, Outcome, Plan, Results, Slurm, State, Submitted, Work,
+    chosen, load_cell, queued, requeue, work,
 };
 use ascribe_study::{Axis, Power, Replication};
 
@@ -66,7 +67,7 @@ fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
     let settings = args.cells.settings()?;
     let plan = plan_of(&args.cells.experiment.file, &settings)?;
     let folder = GridFolder::at(&plan.folder);
-    let measured = folder.measured()?;
+    let measured = folder.measured();
     let prediction = plan.spec.prediction.as_ref().map(|path| base_of(&args.cells.experiment.file).join(path));
     folder.record(&args.cells.experiment.file, &settings, prediction.as_deref(), measured)?;
     drive(&plan, &folder, &args.workers, false)
@@ -112,7 +113,42 @@ fn axis_setting(axis: &str) -> Result<String, GridError> {
 fn resume(args: &GridResumeArgs) -> Result<ExitCode, GridError> {
     let folder = GridFolder::at(&args.folder);
     let plan = plan_in(&folder)?;
+    same_grid(&plan, &folder)?;
     drive(&plan, &folder, &args.workers, args.after_tuning)
+}
+
+/// Refuses an experiment of which nothing was planned or run in a folder.
+fn same_grid(plan: &Plan, folder: &GridFolder) -> Result<(), GridError> {
+    let drift = Drift::read(plan, folder)?;
+    if !drift.another {
+        return Ok(());
+    }
+    let file = folder.manifest()?.file;
+    Err(GridError::Changed(format!(
+        "`{}` is another experiment by now: nothing that was planned or run in `{}` is of it. The file, its settings or the environment's were \
+         changed. Bring it back as it was, or give `ascribe grid run {}` for what it is now: the {} runs that are finished stay where they are, \
+         and will be in no number",
+        file.display(),
+        folder.path().display(),
+        file.display(),
+        drift.beside.len()
+    )))
+}
+
+/// Finished runs that are in no number because the experiment was changed since.
+fn beside_text(drift: &Drift, folder: &GridFolder) -> Option<String> {
+    const SHOWN: usize = 3;
+    let n = drift.beside.len();
+    let mut shown: Vec<String> = drift.beside.iter().take(SHOWN).map(|run| run.display().to_string()).collect();
+    shown.extend((n > SHOWN).then(|| format!("{} more", n - SHOWN)));
+    let why = if drift.tuned {
+        "an earlier version of the experiment (its file, settings or the environment's were changed since), or of another choice of tuning"
+    } else {
+        "an earlier version of the experiment, unless tuning, which is not over, shows that they are of this one"
+    };
+    (n > 0).then(|| {
+        format!("{n} finished runs in `{}` are in no number: they are of {why}: {}", folder.path().display(), shown.join(", "))
+    })
 }
 
 /// The reported cells that are known, with their states; none while tuning is not over.
@@ -124,6 +160,9 @@ fn reported(plan: &Plan, folder: &GridFolder) -> Result<Vec<(Cell, State)>, Grid
 }
 
 fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers, after_tuning: bool) -> Result<ExitCode, GridError> {
+    if let Some(beside) = beside_text(&Drift::read(plan, folder)?, folder) {
+        complain(&format!("warning: {beside}"));
+    }
     let program = std::env::current_exe().map_err(|e| GridError::Changed(format!("this program cannot be found: {e}")))?;
     if let Some(Launcher::Slurm) = workers.launcher {
         return submit(plan, folder, workers, program, after_tuning);
@@ -150,13 +189,16 @@ fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers, after_tuning: bool
 
 /// Every cell is done or has failed.
 fn finished(plan: &Plan, folder: &GridFolder, failed: usize) -> Result<ExitCode, GridError> {
-    say(&write_report(plan, folder, Axis::AllTokens)?);
+    let (text, unread) = write_report(plan, folder, Axis::AllTokens)?;
+    say(&text);
     if failed > 0 {
         let shown = folder.path().display();
         complain(&format!("{failed} cells failed; see `ascribe grid status {shown}`, and try them again with --retry"));
-        return Ok(ExitCode::from(crate::FAILED));
     }
-    Ok(ExitCode::SUCCESS)
+    if unread > 0 {
+        complain(&format!("{unread} cells are done and have no result; why, and what to do, stands above"));
+    }
+    Ok(if failed + unread > 0 { ExitCode::from(crate::FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Has Slurm run what is missing.
@@ -438,17 +480,48 @@ fn status(args: &FolderArgs) -> Result<String, GridError> {
     if !reasons.is_empty() {
         out += &format!("\n\nfailed\n  {}", reasons.join("\n  "));
     }
+    // Whoever sees the folder from elsewhere need not have the file.
+    match plan_in(&folder).and_then(|plan| Drift::read(&plan, &folder)) {
+        Ok(drift) => out += &drift_text(&drift, &folder),
+        Err(e) => {
+            let said = e.to_string();
+            let why = said.lines().next().unwrap_or_default();
+            out += &format!("\n\nwhether these are the cells of the experiment as it is now is not known: {why}");
+        }
+    }
     Ok(out)
+}
+
+/// What the experiment as it is now and the cells that were planned do not have in common.
+fn drift_text(drift: &Drift, folder: &GridFolder) -> String {
+    let mut lines = Vec::new();
+    if !drift.foreign.is_empty() {
+        let arms: BTreeSet<&str> = drift.foreign.iter().map(|cell| cell.arm.as_str()).collect();
+        lines.push(format!(
+            "{} of the planned cells are not of the experiment as it is now, and in no number: those of {}",
+            drift.foreign.len(),
+            arms.into_iter().map(|arm| format!("`{arm}`")).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if drift.unplanned > 0 {
+        lines.push(format!(
+            "{} cells that it asks for now were not planned here: `ascribe grid run` plans and runs them",
+            drift.unplanned
+        ));
+    }
+    lines.extend(beside_text(drift, folder));
+    lines.iter().map(|line| format!("\n\n{line}")).collect()
 }
 
 fn report(args: &GridReportArgs) -> Result<String, GridError> {
     let folder = GridFolder::at(&args.folder);
     let plan = plan_in(&folder)?;
-    write_report(&plan, &folder, args.axis)
+    same_grid(&plan, &folder)?;
+    write_report(&plan, &folder, args.axis).map(|(text, _)| text)
 }
 
-/// Writes the report of what is done, and says what is in it.
-fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String, GridError> {
+/// Writes the report of what is done, and says what is in it and how many cells that are done have no result.
+fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<(String, usize), GridError> {
     let report = GridReport::read(plan, folder)?;
     let page = report.write(folder, first)?;
     let (split, mode) = &report.results.measured;
@@ -456,6 +529,7 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String,
     if report.results.missing > 0 {
         out += &format!("\n{} cells are not done and in no number", report.results.missing);
     }
+    out += &drift_text(&Drift::read(plan, folder)?, folder);
     let sheets = report.sheets();
     let tables =
         sheets.iter().filter(|of| ["summary", "comparisons", "controls"].contains(&of.name.as_str())).map(NamedSheet::markdown);
@@ -466,8 +540,31 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String,
         out += &format!("\n{} against {}: {}", comparison.arm, comparison.baseline, comparison.verdict);
     }
     out += &format!("\n\nspent, mean over runs\n{}", spent_text(&report.results));
+    let unread = unread(&report);
+    if !unread.is_empty() {
+        out += &format!("\n\ndone, and without a result\n  {}", unread.join("\n  "));
+    }
     out += &format!("\n\nreport: {} (tables beside it)", page.display());
-    Ok(out)
+    Ok((out, unread.len()))
+}
+
+/// Cells that are done and have no result, and why.
+fn unread(report: &GridReport<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    for (arm, chosen) in &report.tuning {
+        let of =
+            |(tries, seed, why): &(Vec<String>, u64, String)| format!("{arm}, tuning {}, seed {seed}: {why}", tries.join(" "));
+        all.extend(chosen.unread.iter().map(of));
+    }
+    for arm in report.results.table.arms() {
+        let done = |seed: u64| {
+            let same = |cell: &Cell| cell.tries.is_none() && cell.arm == arm.name && cell.seed == seed;
+            report.cells.iter().any(|(cell, state)| *state == State::Done && same(cell))
+        };
+        let unread = arm.failures.iter().filter(|failure| done(failure.seed));
+        all.extend(unread.map(|failure| format!("{}, seed {}: {}", arm.name, failure.seed, failure.reason)));
+    }
+    all
 }
 
 fn spent_text(results: &Results) -> String {

@@ -191,12 +191,12 @@ fn runs_of_an_older_experiment_count_as_seen() {
     let place = Place::new();
     let plan = place.plan(ARMS).unwrap();
     let folder = GridFolder::at(&plan.folder);
-    assert_eq!(folder.measured().unwrap(), 0);
+    assert_eq!(folder.measured(), 0);
     let cells = plan.reported(&BTreeMap::new()).unwrap();
     play(&place.file(ARMS), &folder, &cells[0]);
     // The cells of today are others; what was measured was measured.
     folder.plan(&cells[1..]).unwrap();
-    assert_eq!(folder.measured().unwrap(), 1);
+    assert_eq!(folder.measured(), 1);
 }
 
 #[test]
@@ -400,6 +400,15 @@ fn an_arm_chooses_by_its_tuning_runs_and_its_control_takes_the_choice_over() {
         let by = cell.arm.strip_suffix(" + random").unwrap_or(&cell.arm);
         assert!(settings[by].iter().all(|setting| cell.settings.contains(setting)), "{cell:?}");
     }
+    // What a run spent before it failed was spent.
+    let (failed, tokens) =
+        (&tuning[0], |run: &Path| ascribe_run::folder::metrics(run).unwrap().last().unwrap().metrics.get("cost/tokens"));
+    cells.iter().for_each(|cell| play(&file, &folder, cell));
+    let all: f64 = tuning.iter().filter(|cell| cell.arm == "grpo").map(|cell| tokens(&folder.run(cell)).unwrap()).sum();
+    std::fs::remove_file(folder.run(failed).join("result.json")).unwrap();
+    folder.failed(failed, "broken").unwrap();
+    let results = Results::read(&plan, &folder, &[tuning.clone(), cells.clone()].concat()).unwrap();
+    assert!(all > 0.0 && results.spent[0].1.tuning_tokens as f64 == all, "{all}, not {}", results.spent[0].1.tuning_tokens);
     // A tuning run that failed is out of the choice; with none left the first setting is taken, and the grid goes on.
     let again = Place::new();
     let plan = again.plan(grid).unwrap();

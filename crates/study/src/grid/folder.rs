@@ -1,12 +1,13 @@
 //! A grid's folder.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ascribe_run::checkpoint::sha256;
 use ascribe_run::disk::{Disk, DiskError};
-use ascribe_run::folder::{self, date};
+use ascribe_run::folder::{self, date, name};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,8 @@ use super::spec::FIRST_TUNING_SEED;
 
 const MANIFEST: &str = "grid.json";
 const CELLS: &str = "cells.json";
+/// Runs. [`Cell::run`] names them.
+pub(super) const RUNS: &str = "cells";
 const FAILURES: &str = "failures";
 const LOGS: &str = "logs";
 /// What Slurm is given and says.
@@ -124,7 +127,7 @@ impl GridFolder {
     /// # Errors
     /// If their list is damaged.
     pub fn jobs(&self) -> Result<Vec<Job>, GridError> {
-        Ok(self.read(JOBS)?.unwrap_or_default())
+        Ok(self.read(JOBS, "remove it; which jobs were submitted is then asked of Slurm alone")?.unwrap_or_default())
     }
 
     /// Records one more job.
@@ -221,8 +224,10 @@ impl GridFolder {
         struct Versioned {
             format: u32,
         }
-        // Other versions may have other keys.
-        if let Some(Versioned { format }) = self.read(MANIFEST)?
+        // A newer version may have other keys.
+        const REMEDY: &str = "bring it back, or remove it and give `ascribe grid run FILE`: what is done stays done, and the prediction is \
+             recorded anew";
+        if let Some(Versioned { format }) = self.read(MANIFEST, REMEDY)?
             && format > FORMAT
         {
             return Err(GridError::Changed(format!(
@@ -230,7 +235,7 @@ impl GridFolder {
                 self.path.join(MANIFEST).display()
             )));
         }
-        self.read(MANIFEST)
+        self.read(MANIFEST, REMEDY)
     }
 
     /// Records what is asked now, in the current folder. The prediction's hash stays the one that was recorded before the first reported
@@ -282,7 +287,14 @@ impl GridFolder {
     /// # Errors
     /// If their list is damaged or not there.
     pub fn cells(&self) -> Result<Vec<Cell>, GridError> {
-        self.read(CELLS)?.ok_or_else(|| self.no_grid(format!("it has no `{CELLS}`")))
+        let remedy = format!("`ascribe grid resume {}` writes it anew", self.path.display());
+        match self.read(CELLS, &remedy)? {
+            Some(cells) => Ok(cells),
+            None if self.path.join(MANIFEST).exists() => {
+                Err(GridError::Changed(format!("`{}` is not there: {remedy}", self.path.join(CELLS).display())))
+            }
+            None => Err(self.no_grid(format!("it has no `{MANIFEST}`"))),
+        }
     }
 
     /// Writes the list of cells.
@@ -296,46 +308,64 @@ impl GridFolder {
     /// Writes tuning cells in front of those that are there: another process may be at work on cells that come after tuning.
     ///
     /// # Errors
-    /// If the list is damaged, or cannot be written.
+    /// If the list cannot be written.
     pub fn plan_tuning(&self, tuning: &[Cell]) -> Result<(), GridError> {
-        let known: Vec<Cell> = self.read(CELLS)?.unwrap_or_default();
+        // A damaged list is written anew, when tuning is over.
+        let known = self.cells().unwrap_or_default();
         let others = known.into_iter().filter(|cell| tuning.iter().all(|other| other.id != cell.id));
         self.plan(&tuning.iter().cloned().chain(others).collect::<Vec<_>>())
     }
 
-    /// Reported runs of which something was measured, of any experiment that this folder was ever used for.
-    ///
-    /// # Errors
-    /// If records are damaged.
-    pub fn measured(&self) -> Result<usize, GridError> {
-        let mut runs = 0;
-        for arm in fs::read_dir(self.path.join("cells")).into_iter().flatten().flatten() {
+    /// Reported runs of which something was measured, of any experiment that this folder was ever used for. What is damaged was measured
+    /// too.
+    pub fn measured(&self) -> usize {
+        let measured = |run: &Path| {
+            let run = self.path.join(run);
+            let size = run.join(name::EVALUATIONS).metadata().map_or(0, |of| of.len());
+            size > 0 || run.join(name::RESULT).exists()
+        };
+        self.runs().iter().filter(|(run, seed)| *seed < FIRST_TUNING_SEED && measured(run)).count()
+    }
+
+    /// Folders of finished runs, seen from this one, of any experiment that it was ever used for.
+    pub(super) fn finished(&self) -> Vec<PathBuf> {
+        let done = |run: &PathBuf| self.path.join(run).join(name::RESULT).exists();
+        self.runs().into_iter().map(|(run, _)| run).filter(done).collect()
+    }
+
+    /// Folders of all runs, seen from this one, with their seeds.
+    fn runs(&self) -> Vec<(PathBuf, u64)> {
+        let mut runs = Vec::new();
+        for arm in fs::read_dir(self.path.join(RUNS)).into_iter().flatten().flatten() {
             for run in fs::read_dir(arm.path()).into_iter().flatten().flatten() {
                 let name = run.file_name();
                 let seed = name.to_str().and_then(|name| name.strip_prefix("seed-")?.parse::<u64>().ok());
-                if seed.is_some_and(|seed| seed < FIRST_TUNING_SEED) {
-                    runs += usize::from(!folder::evaluations(&run.path())?.is_empty() || folder::result(&run.path())?.is_some());
-                }
+                runs.extend(seed.map(|seed| (Path::new(RUNS).join(arm.file_name()).join(&name), seed)));
             }
         }
-        Ok(runs)
+        runs.sort();
+        runs
     }
 
-    /// How far a cell is.
+    /// How far a cell is. One whose record of its end is damaged has failed: the others go on.
     ///
     /// # Errors
-    /// If its records are damaged.
+    /// If the grid's folder cannot be read.
     pub fn state(&self, cell: &Cell) -> Result<State, GridError> {
         let run = self.run(cell);
-        if folder::result(&run)?.is_some() {
-            return Ok(State::Done);
+        match folder::result(&run) {
+            Ok(Some(_)) => return Ok(State::Done),
+            Ok(None) => {}
+            Err(e) => return Ok(State::Failed(Failure { reason: run_again(&run, &e.to_string()) })),
         }
         let update = || folder::metrics(&run).ok().and_then(|lines| lines.last().map(|line| line.update)).unwrap_or(0);
         if folder::is_held(&run) {
             return Ok(State::Running { update: update() });
         }
-        if let Some(failure) = self.read(&failure(cell))? {
-            return Ok(State::Failed(failure));
+        match self.read(&failure(cell), "try the cell again with --retry") {
+            Ok(Some(failure)) => return Ok(State::Failed(failure)),
+            Ok(None) => {}
+            Err(e) => return Ok(State::Failed(Failure { reason: e.to_string() })),
         }
         Ok(if run.exists() { State::Stopped { update: update() } } else { State::Waiting })
     }
@@ -378,11 +408,16 @@ impl GridFolder {
         Ok(file.lock().is_ok().then_some(file))
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, GridError> {
-        match fs::read(self.path.join(name)) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| self.no_grid(format!("`{name}` is damaged: {e}"))),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(self.no_grid(format!("`{name}` cannot be read: {e}"))),
+    /// Reads a record, where there is one.
+    ///
+    /// * `remedy`: what to do where it is damaged.
+    fn read<T: DeserializeOwned>(&self, name: &str, remedy: &str) -> Result<Option<T>, GridError> {
+        let path = self.path.join(name);
+        let unusable = |e: &dyn std::fmt::Display| GridError::Changed(format!("`{}` is damaged: {e}; {remedy}", path.display()));
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| unusable(&e)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(GridError::Changed(format!("`{}` cannot be read: {e}", path.display()))),
         }
     }
 
@@ -406,6 +441,11 @@ impl GridFolder {
 fn current_folder() -> Result<PathBuf, GridError> {
     let current = std::env::current_dir().and_then(|folder| folder.canonicalize());
     current.map_err(|e| GridError::Changed(format!("the current folder cannot be found: {e}")))
+}
+
+/// What is wrong with a run's records, and the remedy.
+pub(super) fn run_again(run: &Path, why: &str) -> String {
+    format!("{why}; remove `{}` and run the grid again", run.display())
 }
 
 fn failure(cell: &Cell) -> String {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::GridError;
+use super::folder::RUNS;
 use super::spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Spec, combinations};
 
 /// Letters of an arm that the folders of its runs show.
@@ -81,7 +82,7 @@ impl Cell {
         // Axes may have long values, and a folder's name has an end; the hash tells arms apart.
         let shown: String = self.arm.chars().take(MOST_LETTERS).collect();
         let arm = format!("{shown}-{}", &self.id[..8]);
-        folder::default_path("", "cells", &arm, self.seed)
+        folder::default_path("", RUNS, &arm, self.seed)
     }
 }
 
