@@ -57,6 +57,13 @@ fn plan_of(file: &Path, settings: &[String]) -> Result<Plan, GridError> {
     Plan::read(request(file, settings))
 }
 
+/// A grid whose runs measure what counts, as far as that can be known before they run.
+pub(crate) fn checked_plan(file: &Path, settings: &[String]) -> Result<Plan, GridError> {
+    let plan = plan_of(file, settings)?;
+    plan.check_score(&base_of(file))?;
+    Ok(plan)
+}
+
 /// The grid of a folder, as it was asked for last.
 fn plan_in(folder: &GridFolder) -> Result<Plan, GridError> {
     let manifest = folder.manifest()?;
@@ -65,17 +72,18 @@ fn plan_in(folder: &GridFolder) -> Result<Plan, GridError> {
 
 fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
     let settings = args.cells.settings()?;
-    let plan = plan_of(&args.cells.experiment.file, &settings)?;
+    let file = &args.cells.experiment.file;
+    let plan = checked_plan(file, &settings)?;
     let folder = GridFolder::at(&plan.folder);
     let measured = folder.measured();
-    let prediction = plan.spec.prediction.as_ref().map(|path| base_of(&args.cells.experiment.file).join(path));
-    folder.record(&args.cells.experiment.file, &settings, prediction.as_deref(), measured)?;
+    let prediction = plan.spec.prediction.as_ref().map(|path| base_of(file).join(path));
+    folder.record(file, &settings, prediction.as_deref(), measured)?;
     drive(&plan, &folder, &args.workers, false)
 }
 
 fn plan(args: &GridCellsArgs) -> Result<String, GridError> {
     let file = &args.experiment.file;
-    plan_text(&plan_of(file, &args.settings()?)?, &base_of(file))
+    plan_text(&checked_plan(file, &args.settings()?)?, &base_of(file))
 }
 
 impl GridCellsArgs {

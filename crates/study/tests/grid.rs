@@ -242,6 +242,36 @@ fn mistakes_are_told_with_their_place() {
 }
 
 #[test]
+fn a_score_that_nothing_measures_is_told_before_anything_runs() {
+    let place = Place::new();
+    let told = |grid: &str| match place.plan(grid).unwrap().check_score(place.folder.path()) {
+        Ok(()) => String::new(),
+        Err(GridError::Rejected(report)) => report.to_string(),
+        Err(other) => panic!("{other}"),
+    };
+    assert_eq!(told(ARMS), "");
+    for (grid, says) in [
+        ("[grid]\nseeds = 1\nscore.split = \"held_out\"", "nothing is measured on `held_out`, but on `train`"),
+        ("[grid]\nseeds = 1\nscore.mode = \"sampled\"\n[grid.arm.a]\nevaluate.samples = 0", "no actions are sampled"),
+        (
+            "[grid]\nseeds = 1\n[grid.arm.a]\n[grid.arm.b]\nevaluate.splits = [\"tran\"]",
+            "arm `b` does not measure its score: `evaluate.splits` names `tran`",
+        ),
+        (
+            "[grid]\nseeds = 1\n[grid.arm.a]\nevaluate.splits = []",
+            "nothing is measured: the environment has no split but `train`",
+        ),
+        (
+            "[grid]\nseeds = 1\n[grid.arm.a]\nenvironment = \"bugfix\"\nrollout.independent.decode = \"free\"\nevaluate.splits = [\"train\", \"held_out\"]",
+            "several splits are measured",
+        ),
+    ] {
+        let text = told(grid);
+        assert!(text.contains(says) && text.contains("study.toml:"), "{grid}\n{text}");
+    }
+}
+
+#[test]
 fn names_of_arms_are_safe_as_folders() {
     let place = Place::new();
     let grid = "[grid]\nseeds = 1\n[grid.arm.\"a/b ü\"]\n[grid.arm.\"a_b ü\"]\nestimator = \"rloo\"\n[grid.arm.\"..\"]\nestimator = \"opo\"";

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ascribe_config::{Loaded, Request, load};
-use ascribe_core::Now;
-use ascribe_core::experiment::{Budget, Experiment, KnobMemory};
+use ascribe_config::{Grid, Loaded, Report, Request, load};
+use ascribe_core::build::BuildError;
+use ascribe_core::experiment::{Budget, Experiment, KnobMemory, Phase};
+use ascribe_core::{BuildContext, Now, Seeds};
 use ascribe_run::checkpoint::sha256;
 use ascribe_run::{differences, folder};
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ pub struct Plan {
     /// Arms, with every value of the axes, and their controls, in the order in which they are shown.
     pub arms: Vec<ArmPlan>,
     request: Request,
+    grid: Grid,
 }
 
 /// One way to train.
@@ -146,7 +148,8 @@ impl Plan {
         }
         let dir = dir.unwrap_or_else(|| "runs".into());
         let folder = folder::default_path(&dir, &grid.name, "", 0).parent().and_then(Path::parent).map(Path::to_path_buf);
-        let plan = Plan { name: grid.name.clone(), folder: folder.unwrap_or_default(), question, spec, arms, request };
+        let folder = folder.unwrap_or_default();
+        let plan = Plan { name: grid.name.clone(), folder, question, spec, arms, request, grid: grid.clone() };
         let n = plan.n_cells();
         if n.0 + n.1 > MOST_CELLS {
             let text = format!("{} cells, and at most {MOST_CELLS} fit a grid", n.0 + n.1);
@@ -165,6 +168,38 @@ impl Plan {
             }
         }
         Ok(plan)
+    }
+
+    /// Whether the runs of every arm will measure what counts as their score, as far as that shows before they run: where the
+    /// environment's data are not here, it does not say which splits it has.
+    ///
+    /// * `base`: folder that paths in the experiment are seen from.
+    ///
+    /// # Errors
+    /// If an arm does not measure its score, or its environment refuses its settings.
+    pub fn check_score(&self, base: &Path) -> Result<(), GridError> {
+        // Arms mostly share one environment, and to build it may take a while.
+        let mut built: Vec<(Option<Value>, Option<Vec<String>>)> = Vec::new();
+        for arm in self.arms.iter().filter(|arm| arm.chosen_by.is_none()) {
+            let loaded = load_arm(&self.request, arm.layer.as_deref(), &arm.settings, &[], 0)?;
+            let table = loaded.plan.phases.first().and_then(|phase| phase.tree.get("environment")).cloned();
+            let known = match built.iter().position(|(of, _)| *of == table) {
+                Some(i) => i,
+                None => {
+                    built.push((
+                        table,
+                        splits_with_tasks(&loaded, base).map_err(|report| GridError::Arm { arm: arm.name.clone(), report })?,
+                    ));
+                    built.len() - 1
+                }
+            };
+            let evaluations = phases(&loaded)?.into_iter().map(|experiment| experiment.evaluate).collect::<Vec<_>>();
+            self.spec.score.measured_by(&evaluations, built[known].1.as_deref()).map_err(|(key, why)| {
+                let text = format!("arm `{}` does not measure its score: {why}", arm.name);
+                GridError::from(self.grid.report(&["score", key], text))
+            })?;
+        }
+        Ok(())
     }
 
     /// Numbers of tuning runs and of runs that are reported.
@@ -323,11 +358,36 @@ fn identity(loaded: &Loaded) -> Result<String, GridError> {
     Ok(format!("{}\n# {} updates, {:?}", loaded.plan.identity, *last.updates, last.budget))
 }
 
+/// Splits of an arm's environment that have tasks; `None` where its data are not here.
+fn splits_with_tasks(loaded: &Loaded, base: &Path) -> Result<Option<Vec<String>>, Report> {
+    let path = ["environment".to_string()];
+    let refused = |why: String| loaded.report(0, &path, why);
+    let first = loaded.plan.phases.first().ok_or_else(|| refused("the experiment has no phases".into()))?;
+    let (experiment, _) = first.at(&Now::default(), &mut KnobMemory::default()).map_err(refused)?;
+    let context = BuildContext {
+        seeds: Seeds(experiment.seed),
+        device: &experiment.device,
+        threads: 1,
+        environment: None,
+        nodes: experiment.policy.keys().cloned().collect(),
+        base: base.to_path_buf(),
+    };
+    match experiment.environment.build(&context) {
+        Ok(tasks) => Ok(Some(tasks.splits().into_iter().filter(|split| tasks.len(split) > 0).collect())),
+        Err(BuildError::Data(_) | BuildError::Device(_)) => Ok(None),
+        Err(e) => Err(refused(e.to_string())),
+    }
+}
+
+/// Every phase, as it begins.
+fn phases(loaded: &Loaded) -> Result<Vec<Experiment>, GridError> {
+    let at = |phase: &Phase| phase.at(&Now::default(), &mut KnobMemory::default()).map(|(experiment, _)| experiment);
+    loaded.plan.phases.iter().map(at).collect::<Result<_, _>>().map_err(GridError::Changed)
+}
+
 /// The last phase, as it begins.
 fn experiment(loaded: &Loaded) -> Result<Experiment, GridError> {
-    let phase = loaded.plan.phases.last().ok_or_else(|| GridError::Changed("the experiment has no phases".into()))?;
-    let (experiment, _) = phase.at(&Now::default(), &mut KnobMemory::default()).map_err(GridError::Changed)?;
-    Ok(experiment)
+    phases(loaded)?.pop().ok_or_else(|| GridError::Changed("the experiment has no phases".into()))
 }
 
 fn arm_plan(
@@ -338,9 +398,7 @@ fn arm_plan(
     loaded: &Loaded,
 ) -> Result<ArmPlan, GridError> {
     let last = experiment(loaded)?;
-    let updates = loaded.plan.phases.iter().map(|phase| phase.at(&Now::default(), &mut KnobMemory::default()));
-    let updates =
-        updates.map(|at| at.map(|(experiment, _)| *experiment.updates).map_err(GridError::Changed)).sum::<Result<u64, _>>()?;
+    let updates = phases(loaded)?.iter().map(|experiment| *experiment.updates).sum();
     let plugins = ["environment", "rollout", "estimator", "objective"].into_iter().filter_map(|slot| {
         let tree = &loaded.plan.phases.last()?.tree;
         Some((slot.to_string(), tree.get(slot)?.as_table()?.keys().next()?.clone()))

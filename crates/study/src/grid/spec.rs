@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use ascribe_config::{Grid, Report};
+use ascribe_core::environment::TRAIN;
+use ascribe_core::experiment::Evaluate;
 use ascribe_core::registry::{Kind, plugin};
 use ascribe_run::evaluate::Mode;
 use serde::de::{self, SeqAccess, Visitor};
@@ -113,6 +115,52 @@ pub struct Score {
     pub mode: Option<Mode>,
     /// The number.
     pub of: ScoreOf,
+}
+
+impl Score {
+    /// Whether runs measure it after their last update: the key of it that they do not measure, and why.
+    ///
+    /// * `evaluations`: of each phase.
+    /// * `known`: splits of the environment that have tasks, where that is known.
+    pub(super) fn measured_by(&self, evaluations: &[Evaluate], known: Option<&[String]>) -> Result<(), (&'static str, String)> {
+        let Some(last) = evaluations.last() else { return Ok(()) };
+        let shown = |splits: &[String]| splits.iter().map(|split| format!("`{split}`")).collect::<Vec<_>>().join(", ");
+        let unknown =
+            |evaluate: &Evaluate| evaluate.splits.iter().find(|split| known.is_some_and(|known| !known.contains(split))).cloned();
+        if let Some(split) = evaluations.iter().find_map(unknown) {
+            let known = shown(known.unwrap_or_default());
+            return Err((
+                "split",
+                format!("`evaluate.splits` names `{split}`, which the environment has no tasks of; it has {known}"),
+            ));
+        }
+        let of = |evaluate: &Evaluate| match &evaluate.splits[..] {
+            [] => known.map(|known| known.iter().filter(|split| *split != TRAIN).cloned().collect::<Vec<_>>()),
+            named => Some(named.to_vec()),
+        };
+        if let Some(splits) = of(last) {
+            if splits.is_empty() {
+                return Err(("split", "nothing is measured: the environment has no split but `train`; `evaluate.splits = [\"train\"]` measures that".into()));
+            }
+            if let Some(split) = self.split.as_ref().filter(|split| !splits.contains(split)) {
+                return Err((
+                    "split",
+                    format!("nothing is measured on `{split}`, but on {}; see `evaluate.splits`", shown(&splits)),
+                ));
+            }
+            let all: BTreeSet<String> = evaluations.iter().filter_map(of).flatten().collect();
+            if self.split.is_none() && all.len() > 1 {
+                let all: Vec<String> = all.into_iter().collect();
+                return Err(("split", format!("several splits are measured, {}: say which one counts", shown(&all))));
+            }
+        }
+        let samples = |evaluate: &Evaluate| evaluate.samples.get() > 0;
+        let sampled = self.mode.map_or_else(|| evaluations.iter().any(samples), |mode| mode == Mode::Sampled);
+        if sampled && !samples(last) {
+            return Err(("mode", "no actions are sampled: `evaluate.samples` is 0; mode = \"greedy\" reads the others".into()));
+        }
+        Ok(())
+    }
 }
 
 /// A number of an episode.
