@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ascribe_config::Request;
 use ascribe_report::grid::{GridReport, NamedSheet};
 use ascribe_run::RunError;
 use ascribe_run::{Ended, Options};
@@ -20,6 +19,7 @@ use ascribe_study::{Axis, Power, Replication};
 use crate::args::{
     CellArgs, FolderArgs, GridArgs, GridCellsArgs, GridCommand, GridReportArgs, GridResumeArgs, GridRunArgs, Launcher, Workers,
 };
+use crate::load::request;
 use crate::output::{colours, complain, say, table};
 use crate::run::{base_of, patient_stop_signal, stop_signal};
 
@@ -37,20 +37,18 @@ pub(crate) fn command(args: &GridArgs) -> ExitCode {
 }
 
 fn exit(done: Result<ExitCode, GridError>) -> ExitCode {
-    done.unwrap_or_else(|e| {
-        let (text, code) = match &e {
-            GridError::Rejected(report) => (report.render(colours()), crate::REJECTED),
-            GridError::Arm { arm, report } => (format!("in arm `{arm}`:\n{}", report.render(colours())), crate::REJECTED),
-            other => (format!("error: {other}"), crate::FAILED),
-        };
-        complain(&text);
-        ExitCode::from(code)
-    })
+    done.unwrap_or_else(|e| refused(&e))
 }
 
-/// An experiment, without an arm.
-fn request(file: &Path, settings: &[String]) -> Request {
-    Request::new(file).environment(std::env::vars_os()).assignments(settings.iter().cloned())
+/// Prints why, and gives the exit code.
+pub(crate) fn refused(e: &GridError) -> ExitCode {
+    let (text, code) = match e {
+        GridError::Rejected(report) => (report.render(colours()), crate::REJECTED),
+        GridError::Arm { arm, report } => (format!("in arm `{arm}`:\n{}", report.render(colours())), crate::REJECTED),
+        other => (format!("error: {other}"), crate::FAILED),
+    };
+    complain(&text);
+    ExitCode::from(code)
 }
 
 fn plan_of(file: &Path, settings: &[String]) -> Result<Plan, GridError> {

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use ascribe_config::{Grid, Report};
 use ascribe_core::environment::TRAIN;
 use ascribe_core::experiment::Evaluate;
-use ascribe_core::registry::{Kind, plugin};
+use ascribe_core::registry::{self, Kind, plugin};
 use ascribe_run::evaluate::Mode;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
@@ -19,31 +20,38 @@ pub const MOST_CELLS: usize = 100_000;
 pub const FIRST_TUNING_SEED: u64 = 1_000_000;
 
 /// `[grid]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// Seeds of every arm: how many, from 0 on, or which.
+    #[schemars(schema_with = "number_or_list")]
     pub seeds: SeedsOf,
     /// The arm that the others are compared with; the first where it is left out.
     #[serde(default)]
     pub baseline: Option<String>,
     /// The arms: what each changes in the experiment. Without any there is one, `main`, which changes nothing.
     #[serde(default)]
+    #[schemars(schema_with = "arms")]
     pub arm: Table,
     /// Settings that every arm is run with each of, by key.
     #[serde(default)]
+    #[schemars(schema_with = "values_by_key")]
     pub axis: Table,
     /// Arms that are run once more with a transform at the end that destroys what they claim, by transform.
     #[serde(default)]
+    #[schemars(schema_with = "arms_by_transform")]
     pub controls: Table,
     /// What is left out: an arm (`arm`), a value of an axis, or both together.
     #[serde(default)]
+    #[schemars(schema_with = "combinations_left_out")]
     pub exclude: Vec<Table>,
     /// Settings that each arm chooses from, by key, on seeds of their own.
     #[serde(default)]
+    #[schemars(schema_with = "values_by_key")]
     pub tune: Table,
-    /// Seeds per setting while tuning, 1 or more.
+    /// Seeds per setting while tuning, at least 1 and at most 1000.
     #[serde(default = "two")]
+    #[schemars(range(min = 1, max = 1000))]
     pub tune_seeds: u64,
     /// File with the prediction, seen from the experiment's folder; it is hashed into the grid before the first cell.
     #[serde(default)]
@@ -55,6 +63,33 @@ pub struct Spec {
 
 fn two() -> u64 {
     2
+}
+
+// What tables hold whose keys are names or other keys; the fields say what for.
+fn number_or_list(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["integer", "array"], "minimum": 1, "items": { "type": "integer", "minimum": 0 } })
+}
+fn arms(_: &mut SchemaGenerator) -> Schema {
+    let arm = "What the arm changes: keys of the experiment, as `ascribe explain FILE KEY` explains them.";
+    json_schema!({ "type": "object", "additionalProperties": { "type": "object", "description": arm } })
+}
+fn values_by_key(_: &mut SchemaGenerator) -> Schema {
+    let values = "Values of that key of the experiment, one after the other.";
+    json_schema!({ "type": "object", "additionalProperties": { "type": "array", "description": values, "minItems": 1 } })
+}
+fn arms_by_transform(_: &mut SchemaGenerator) -> Schema {
+    let arms = "Arms that are run once more with that transform.";
+    let list = json_schema!({ "type": "array", "description": arms, "items": { "type": "string" }, "minItems": 1 });
+    json_schema!({ "type": "object", "additionalProperties": list })
+}
+fn combinations_left_out(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "items": { "type": "object", "minProperties": 1 } })
+}
+fn modes(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["string", "null"], "oneOf": [
+        { "const": Mode::Greedy.as_str(), "description": "The most probable token, once per task." },
+        { "const": Mode::Sampled.as_str(), "description": "Sampled, as often per task as `evaluate.samples` says." },
+    ] })
 }
 
 /// How many seeds, or which.
@@ -106,12 +141,14 @@ impl SeedsOf {
 }
 
 /// What counts as an arm's score: the mean of a number over a task's episodes in a run's last evaluation.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(inline)]
 pub struct Score {
     /// The split; the only one that was measured where it is left out.
     pub split: Option<String>,
     /// `greedy` or `sampled` actions; sampled, where there are any, if it is left out.
+    #[schemars(schema_with = "modes")]
     pub mode: Option<Mode>,
     /// The number.
     pub of: ScoreOf,
@@ -164,8 +201,9 @@ impl Score {
 }
 
 /// A number of an episode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub enum ScoreOf {
     /// Whether it solved its task.
     #[default]
@@ -184,6 +222,16 @@ pub struct Choice {
 }
 
 impl Spec {
+    /// The schema of `[grid]`.
+    pub fn schema() -> serde_json::Value {
+        let mut schema = registry::schema::<Spec>();
+        if let Some(of) = schema.as_object_mut() {
+            // It stands within that of an experiment, which has them.
+            ["$schema", "$defs", "title"].iter().for_each(|key| drop(of.remove(*key)));
+        }
+        schema
+    }
+
     /// Reads and checks a grid.
     ///
     /// # Errors
