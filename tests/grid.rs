@@ -381,4 +381,58 @@ fn mistakes_are_told_before_anything_runs() {
     assert!(said(&out).contains("`elsewhere` is not a grid's folder"), "{}", said(&out));
     let out = place.ascribe(&["grid", "run", "study.toml", "-m", "estimator.gae.lambda"]);
     assert!(said(&out).contains("is no axis: write -m KEY=VALUE,VALUE"), "{}", said(&out));
+    for axis in ["update.epochs=1,,2", "update.epochs=1,2,", "update.epochs=", "estimator=,grpo"] {
+        let out = place.ascribe(&["grid", "plan", "study.toml", "-m", axis]);
+        assert!(said(&out).contains("is no axis: write -m KEY=VALUE,VALUE without empty values"), "{}", said(&out));
+    }
+}
+
+#[test]
+fn a_plan_says_what_cannot_be_shown_and_what_moves() {
+    let more = "exclude = [{ arm = \"grpo\", \"update.epochs\" = 1 }]\naxis = { \"update.epochs\" = [1, 2] }";
+    let place = Place::new(&experiment(20, "").replace("seeds = 3", &format!("seeds = 2\n{more}")));
+    let plan = said(&place.ascribe(&["grid", "plan", "study.toml"]));
+    for part in [
+        "they show nothing of use, whatever comes out",
+        "takes 5 seeds where it is 1.68 times the spread",
+        "warning: `grpo, update.epochs=1` is excluded, so that the others are compared with `grpo, update.epochs=2`",
+    ] {
+        assert!(plan.contains(part), "{part:?} in\n{plan}");
+    }
+    assert!(!plan.contains("11.55"), "{plan}");
+}
+
+/// Whoever is asked twice to stop does not save, and nobody says that it did.
+#[test]
+fn a_cell_that_is_asked_twice_to_stop_is_not_called_saved() {
+    // An update takes a while: the second signal comes before its end.
+    let slow = experiment(200, "").replace("groups = 16", "groups = 8000");
+    for driver_too in [true, false] {
+        let place = Place::new(&slow);
+        let driver = place.command(&["grid", "run", "study.toml", "--jobs", "1"]).spawn().unwrap();
+        wait_until("a run in the middle", || in_the_middle(&place) > 0);
+        let lock = place.locks().into_iter().find_map(|lock| std::fs::read_to_string(lock).ok()?.trim().parse::<i32>().ok());
+        let signal =
+            |pid: i32| assert!(std::process::Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
+        if driver_too {
+            // Its end of the pipe falls, which is the first time that the cell is asked.
+            signal(i32::try_from(driver.id()).unwrap());
+        } else {
+            signal(lock.unwrap());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        signal(lock.unwrap());
+        if !driver_too {
+            wait_until("the second cell", || place.locks().len() > 1);
+            signal(i32::try_from(driver.id()).unwrap());
+        }
+        let out = driver.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{}", said(&out));
+        assert!(
+            said(&out).contains("but 1 runs were ended before they had saved") && said(&out).contains("killed: grpo, seed 0"),
+            "{}",
+            said(&out)
+        );
+        assert!(!place.grid().join("failures").exists());
+    }
 }

@@ -95,13 +95,18 @@ impl GridCellsArgs {
 /// `KEY=A,B` as a setting of the grid.
 fn axis_setting(axis: &str) -> Result<String, GridError> {
     let wrong = || {
-        GridError::Changed(format!("`{axis}` is no axis: write -m KEY=VALUE,VALUE, for example -m estimator.gae.lambda=0.9,0.95"))
+        GridError::Changed(format!(
+            "`{axis}` is no axis: write -m KEY=VALUE,VALUE without empty values, for example -m estimator.gae.lambda=0.9,0.95"
+        ))
     };
     let (key, values) = axis.split_once('=').ok_or_else(wrong)?;
+    // TOML lets a list end with a comma; here a value was forgotten.
+    if key.trim().is_empty() || values.trim_end().ends_with(',') {
+        return Err(wrong());
+    }
     // Values in TOML may hold commas themselves; words need no quotes.
     if let Ok(toml::Value::Array(list)) = format!("[{values}]").parse::<toml::Value>()
         && !list.is_empty()
-        && !key.trim().is_empty()
     {
         return Ok(format!("grid.axis.{}=[{values}]", toml::Value::from(key.trim())));
     }
@@ -109,10 +114,11 @@ fn axis_setting(axis: &str) -> Result<String, GridError> {
         Ok(_) => value.to_string(),
         Err(_) => toml::Value::from(value).to_string(),
     };
-    let values: Vec<String> = values.split(',').map(str::trim).filter(|value| !value.is_empty()).map(quoted).collect();
-    if key.trim().is_empty() || values.is_empty() {
+    let values: Vec<&str> = values.split(',').map(str::trim).collect();
+    if values.contains(&"") {
         return Err(wrong());
     }
+    let values: Vec<String> = values.into_iter().map(quoted).collect();
     Ok(format!("grid.axis.{}=[{}]", toml::Value::from(key.trim()), values.join(", ")))
 }
 
@@ -177,10 +183,14 @@ fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers, after_tuning: bool
     let jobs = workers.jobs.map_or(cores, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let how = Work { program, jobs, cores, retry: workers.retry, stop: stop_signal() };
     match work(plan, folder, &how, &mut |event| complain(&told(&event)))? {
-        Outcome::Stopped => {
+        Outcome::Stopped { killed } => {
             let shown = folder.path().display();
-            complain(&format!("stopped, as asked; runs were saved. Go on with: ascribe grid resume {shown}"));
-            Ok(ExitCode::SUCCESS)
+            let saved = match killed {
+                0 => "runs were saved".to_string(),
+                n => format!("but {n} runs were ended before they had saved, and go on from what they had saved before"),
+            };
+            complain(&format!("stopped, as asked; {saved}. Go on with: ascribe grid resume {shown}"));
+            Ok(if killed > 0 { ExitCode::from(crate::FAILED) } else { ExitCode::SUCCESS })
         }
         Outcome::Finished { failed, killed: 0 } => finished(plan, folder, failed),
         Outcome::Finished { killed, .. } => {
@@ -404,6 +414,9 @@ fn plan_text(plan: &Plan, base: &Path) -> Result<String, GridError> {
         row
     };
     out += &format!("\n{}\n", table(&header, plan.arms.iter().map(row).collect()));
+    if let Some(left_out) = &plan.baseline_left_out {
+        out += &format!("\nwarning: `{left_out}` is excluded, so that the others are compared with `{}`\n", first.name);
+    }
     out += &format!("\nwhat differs from `{}`\n", first.name);
     for arm in plan.arms.iter().filter(|arm| arm.name != first.name) {
         let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
@@ -422,13 +435,22 @@ fn plan_text(plan: &Plan, base: &Path) -> Result<String, GridError> {
         out += &format!("\n  warning: {advice}");
     }
     let power = Power::default();
-    if let Some(smallest) = power.smallest_detectable(1.0, seeds.len()) {
-        out += &format!(
-            "\n  the smallest difference that they find in four of five cases: {smallest:.2} times the spread of differences between \
-             seeds; {:.3} where that is 0.05",
-            smallest * 0.05
-        );
-    }
+    let detects = |n: usize| power.smallest_detectable(1.0, n).unwrap_or(f64::INFINITY);
+    out += &match Replication::of(seeds.len()) {
+        Replication::TooFew(_) => format!(
+            "\n  they show nothing of use, whatever comes out; a difference that is found in four of five cases takes {} seeds where it is {:.2} \
+             times the spread of differences between seeds, and 10 where it is {:.2} times that",
+            Replication::ADVISED,
+            detects(Replication::ADVISED),
+            detects(10)
+        ),
+        Replication::Few(n) | Replication::Enough(n) => format!(
+            "\n  the smallest difference that they find in four of five cases: {:.2} times the spread of differences between seeds; {:.3} \
+             where that is 0.05",
+            detects(n),
+            detects(n) * 0.05
+        ),
+    };
     out += &cost_text(plan, reported + tuning)?;
     Ok(out)
 }

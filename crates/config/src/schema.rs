@@ -206,6 +206,11 @@ impl<'s> Node<'s> {
         }
     }
 
+    /// Whether it is a map whose keys are names of a type.
+    pub fn names_its_keys(self) -> bool {
+        self.at.get("propertyNames").is_some()
+    }
+
     /// Keys that must be there.
     pub fn required(self) -> Vec<&'s str> {
         self.at["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()

@@ -136,6 +136,62 @@ fn axes_multiply_and_excluded_pairs_are_left_out() {
 }
 
 #[test]
+fn a_baseline_that_is_partly_excluded_moves_and_says_so() {
+    let place = Place::new();
+    let grid = "[grid]\nseeds = 1\nexclude = [{ arm = \"a\", \"update.learning_rate\" = 0.1 }]\n[grid.arm]\na = {}\n\
+        b = { estimator = \"rloo\" }\n[grid.axis]\n\"update.learning_rate\" = [0.1, 0.01]";
+    let plan = place.plan(grid).unwrap();
+    assert_eq!(plan.baseline_left_out.as_deref(), Some("a, update.learning_rate=0.1"));
+    assert_eq!(plan.baseline().name, "a, update.learning_rate=0.01");
+    assert_eq!(place.plan(&grid.replace("arm = \"a\"", "arm = \"b\"")).unwrap().baseline_left_out, None);
+}
+
+#[test]
+fn arms_are_changed_and_added_on_the_command_line() {
+    let place = Place::new();
+    let with = |settings: &[&str]| Plan::read(Request::new(place.file(ARMS)).assignments(settings.iter().copied()));
+    let plan = with(&["grid.arm.new.estimator=opo", "grid.arm.rloo.update.learning_rate=0.3", "update.epochs=2"]).unwrap();
+    let arm = |name: &str| plan.arms.iter().find(|arm| arm.name == name).unwrap();
+    assert_eq!(arm("new").plugin("estimator"), "opo");
+    let rate = plan.differs(arm("rloo"), plan.baseline()).into_iter().find(|(key, ..)| key.ends_with("learning_rate"));
+    let (_, before, now) = rate.unwrap();
+    assert_eq!((before.as_deref(), now.as_deref()), (Some("0.1"), Some("0.3")));
+    // A cell of it is what its process loads.
+    let request = Request::new(place.file(ARMS)).assignments(["grid.arm.new.estimator=opo"]);
+    let cells = Plan::read(request.clone()).unwrap().reported(&BTreeMap::new()).unwrap();
+    load_cell(&request, cells.iter().find(|cell| cell.arm == "new").unwrap()).unwrap();
+    match with(&["grid.arm.new.estimator=nobody"]).unwrap_err() {
+        GridError::Arm { arm, report } => {
+            assert!(
+                arm == "new" && report.to_string().contains("command line") && report.to_string().contains("nobody"),
+                "{report}"
+            );
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// What the grid sets and an arm refuses is shown where the grid says it, under the arm's whole name.
+#[test]
+fn values_that_an_arm_refuses_are_shown_in_the_grid() {
+    let place = Place::new();
+    for (grid, name) in [
+        ("[grid]\nseeds = 1\n[grid.axis]\n\"update.learning_rate\" = [0.1, -1.0]", "main, update.learning_rate=-1.0"),
+        ("[grid]\nseeds = 1\n[grid.tune]\n\"update.learning_rate\" = [0.1, -1.0]", "main, update.learning_rate=-1.0"),
+        ("[grid]\nseeds = 1\ncontrols.clip = [\"main\"]", "main + clip"),
+    ] {
+        match place.plan(grid).unwrap_err() {
+            GridError::Arm { arm, report } => {
+                let text = report.to_string();
+                assert_eq!(arm, name, "{text}");
+                assert!(text.contains("study.toml:") && !text.contains("command line"), "{text}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
 fn an_axis_sweeps_the_arms_that_have_its_plugin() {
     let place = Place::new();
     let plan = place.plan(&format!("{ARMS}\n[grid.axis]\n\"estimator.gae.lambda\" = [0.5, 0.9]")).unwrap();
@@ -229,6 +285,11 @@ fn mistakes_are_told_with_their_place() {
         ("[grid]\nseeds = 1\naxis = { \"rollout.independent.grups\" = [2] }", "grups"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"x\" }]", "excludes nothing"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"main\" }]", "every arm is excluded"),
+        ("[grid]\nseeds = 1\nexclude = [{}]", "an empty table excludes nothing"),
+        (
+            "[grid]\nseeds = 1\nexclude = [{ arm = \"a\" }]\n[grid.arm]\na = {}\nb = { estimator = \"rloo\" }",
+            "nothing is left of `a`, which the others are compared with",
+        ),
         ("[grid]\nseeds = 9_000_000_000_000_000_000", "at most 100000 cells fit a grid"),
         ("[grid]\nseeds = 60_000\n[grid.arm]\na = {}\nb = { estimator = \"rloo\" }", "at most 100000 fit"),
         ("[grid]\nseeds = 1\n[grid.arm]\na = {}\nb = {}", "`a` and `b` are the same experiment"),

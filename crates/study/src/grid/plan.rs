@@ -14,7 +14,7 @@ use toml::{Table, Value};
 
 use super::GridError;
 use super::folder::RUNS;
-use super::spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Spec, combinations};
+use super::spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Spec, combinations, setting};
 
 /// Letters of an arm that the folders of its runs show.
 const MOST_LETTERS: usize = 48;
@@ -32,6 +32,8 @@ pub struct Plan {
     pub spec: Spec,
     /// Arms, with every value of the axes, and their controls, in the order in which they are shown.
     pub arms: Vec<ArmPlan>,
+    /// The baseline with the first value of every axis, where that is excluded: the others are compared with the next one.
+    pub baseline_left_out: Option<String>,
     request: Request,
     grid: Grid,
 }
@@ -101,6 +103,7 @@ impl Plan {
         let mut arms = Vec::new();
         let mut dir = None;
         let mut question = String::new();
+        let mut baseline_left_out = None;
         // Axes that no arm has taken yet.
         let mut nobodys: Vec<String> = spec.axes().into_iter().map(|axis| axis.key).collect();
         for arm in spec.arms() {
@@ -110,18 +113,21 @@ impl Plan {
             let (own, others): (Vec<Choice>, Vec<Choice>) =
                 spec.axes().into_iter().partition(|axis| plugin_of(&axis.key).is_none_or(|plugin| has(&plain, &plugin)));
             nobodys.retain(|key| others.iter().any(|axis| axis.key == *key));
-            for axes in combinations(&own) {
-                if spec.excludes(&arm, &axes) {
-                    continue;
-                }
+            for (i, axes) in combinations(&own).into_iter().enumerate() {
                 let settings: Vec<String> = axes.iter().map(|(key, value)| setting(key, value)).collect();
                 let name = std::iter::once(arm.clone()).chain(settings.iter().cloned()).collect::<Vec<_>>().join(", ");
-                let loaded = load_arm(&request, layer.as_deref(), &settings, &[], 0)?;
+                if spec.excludes(&arm, &axes) {
+                    if i == 0 && arm == spec.baseline() {
+                        baseline_left_out = Some(name);
+                    }
+                    continue;
+                }
+                let loaded = load_arm(&request, layer.as_deref(), &settings, &[], 0).map_err(|e| told(e, &grid, &spec, &name))?;
                 let last = experiment(&loaded)?;
                 dir.get_or_insert_with(|| last.run.dir.clone());
                 question = last.question.clone().unwrap_or_default();
                 let plan = arm_plan(name, layer.clone(), settings, None, &loaded)?;
-                arms.extend(controls(&spec, &request, &arm, &plan, &loaded)?);
+                arms.extend(controls(&grid, &spec, &request, &arm, &plan, &loaded)?);
                 arms.insert(
                     arms.iter().position(|a: &ArmPlan| a.chosen_by.as_ref() == Some(&plan.name)).unwrap_or(arms.len()),
                     plan,
@@ -136,6 +142,11 @@ impl Plan {
         if arms.is_empty() {
             return Err(grid.report(&["exclude"], "nothing is left: every arm is excluded").into());
         }
+        let name = spec.baseline();
+        if arms.iter().all(|arm| arm.layer.as_ref().is_some_and(|layer| *layer != name)) {
+            let text = format!("nothing is left of `{name}`, which the others are compared with: say another `grid.baseline`");
+            return Err(grid.report(&["exclude"], text).into());
+        }
         for (i, arm) in arms.iter().enumerate() {
             if arms[..i].iter().any(|twin| twin.name == arm.name) {
                 let text = format!("two arms are called `{}`, a control or an axis among them: give one another name", arm.name);
@@ -149,7 +160,7 @@ impl Plan {
         let dir = dir.unwrap_or_else(|| "runs".into());
         let folder = folder::default_path(&dir, &grid.name, "", 0).parent().and_then(Path::parent).map(Path::to_path_buf);
         let folder = folder.unwrap_or_default();
-        let plan = Plan { name: grid.name.clone(), folder, question, spec, arms, request, grid: grid.clone() };
+        let plan = Plan { name: grid.name.clone(), folder, question, spec, arms, baseline_left_out, request, grid: grid.clone() };
         let n = plan.n_cells();
         if n.0 + n.1 > MOST_CELLS {
             let text = format!("{} cells, and at most {MOST_CELLS} fit a grid", n.0 + n.1);
@@ -260,7 +271,9 @@ impl Plan {
         tries: Option<&Vec<String>>,
         seeds: impl IntoIterator<Item = u64>,
     ) -> Result<Vec<Cell>, GridError> {
-        let identity = identity(&load_arm(&self.request, arm.layer.as_deref(), &arm.settings, chosen, 0)?)?;
+        let loaded = load_arm(&self.request, arm.layer.as_deref(), &arm.settings, chosen, 0);
+        let name = || std::iter::once(arm.name.clone()).chain(chosen.iter().cloned()).collect::<Vec<_>>().join(", ");
+        let identity = identity(&loaded.map_err(|e| told(e, &self.grid, &self.spec, &name()))?)?;
         let cell = |seed: u64| Cell {
             id: id(&identity, seed),
             arm: arm.name.clone(),
@@ -334,10 +347,6 @@ fn id(identity: &str, seed: u64) -> String {
     sha256(format!("{identity}\nseed {seed}").as_bytes())[..16].to_string()
 }
 
-fn setting(key: &str, value: &Value) -> String {
-    format!("{key}={value}")
-}
-
 /// Loads an arm; what the command line says lies on top of all.
 fn load_arm(
     request: &Request,
@@ -350,6 +359,16 @@ fn load_arm(
     own = own.assignments(settings.iter().chain(chosen).cloned());
     own = own.assignments(request.assignments.iter().cloned()).assignments([format!("seed={seed}")]);
     load(&own).map_err(|report| GridError::Arm { arm: layer.unwrap_or("main").into(), report })
+}
+
+/// What is wrong with an arm, with its whole name, and what an axis or tuning sets shown where the grid says it.
+fn told(e: GridError, grid: &Grid, spec: &Spec, name: &str) -> GridError {
+    match e {
+        GridError::Arm { report, .. } => {
+            GridError::Arm { arm: name.into(), report: grid.placed(report, |setting| spec.said(setting)) }
+        }
+        other => other,
+    }
 }
 
 /// What makes an arm this experiment, but for the seed: the runs' identity, and how long they last.
@@ -445,7 +464,14 @@ fn has(plain: &Loaded, plugin: &[String]) -> bool {
 }
 
 /// The controls of an arm: the arm, with one more transform at the end.
-fn controls(spec: &Spec, request: &Request, arm: &str, plan: &ArmPlan, loaded: &Loaded) -> Result<Vec<ArmPlan>, GridError> {
+fn controls(
+    grid: &Grid,
+    spec: &Spec,
+    request: &Request,
+    arm: &str,
+    plan: &ArmPlan,
+    loaded: &Loaded,
+) -> Result<Vec<ArmPlan>, GridError> {
     let mut all = Vec::new();
     for (transform, of) in &spec.controls {
         if !of.as_array().is_some_and(|names| names.iter().any(|name| name.as_str() == Some(arm))) {
@@ -468,14 +494,17 @@ fn controls(spec: &Spec, request: &Request, arm: &str, plan: &ArmPlan, loaded: &
             }
             None => settings.push(setting("transform", &with_control(&resolved))),
         }
-        let loaded = load_arm(request, plan.layer.as_deref(), &settings, &[], 0)?;
-        all.push(arm_plan(
-            format!("{} + {transform}", plan.name),
-            plan.layer.clone(),
-            settings,
-            Some(plan.name.clone()),
-            &loaded,
-        )?);
+        let name = format!("{} + {transform}", plan.name);
+        let own = &settings[plan.settings.len()..];
+        let of_control = |text: &str| own.iter().any(|own| own == text).then(|| vec!["controls".to_string(), transform.clone()]);
+        let loaded = load_arm(request, plan.layer.as_deref(), &settings, &[], 0).map_err(|e| match e {
+            GridError::Arm { report, .. } => GridError::Arm {
+                arm: name.clone(),
+                report: grid.placed(report, |text| of_control(text).or_else(|| spec.said(text))),
+            },
+            other => other,
+        })?;
+        all.push(arm_plan(name, plan.layer.clone(), settings, Some(plan.name.clone()), &loaded)?);
     }
     Ok(all)
 }

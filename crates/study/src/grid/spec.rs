@@ -328,6 +328,10 @@ impl Spec {
     fn check_excluded(&self, grid: &Grid) -> Result<(), Report> {
         let arms = self.arms();
         for (i, exclude) in self.exclude.iter().enumerate() {
+            if exclude.is_empty() {
+                let text = "an empty table excludes nothing: name an arm, a value of an axis, or both";
+                return Err(grid.report(&["exclude", &i.to_string()], text));
+            }
             for (key, value) in exclude {
                 let known = match key.as_str() {
                     "arm" => value.as_str().is_some_and(|name| arms.iter().any(|arm| arm == name)),
@@ -357,6 +361,16 @@ impl Spec {
         choices(&self.tune)
     }
 
+    /// Where a setting that an axis or tuning makes was said, seen from the grid.
+    pub(super) fn said(&self, text: &str) -> Option<Vec<String>> {
+        [("axis", &self.axis), ("tune", &self.tune)].into_iter().find_map(|(table, of)| {
+            let (key, values) =
+                of.iter().find(|(key, _)| text.strip_prefix(key.as_str()).is_some_and(|rest| rest.starts_with('=')))?;
+            let i = values.as_array()?.iter().position(|value| setting(key, value) == text)?;
+            Some(vec![table.to_string(), key.clone(), i.to_string()])
+        })
+    }
+
     /// The arm that the others are compared with.
     pub fn baseline(&self) -> String {
         self.baseline.clone().unwrap_or_else(|| self.arms().swap_remove(0))
@@ -368,7 +382,7 @@ impl Spec {
             "arm" => value.as_str() == Some(arm),
             axis => axes.iter().any(|(key, of)| key == axis && of == value),
         };
-        self.exclude.iter().any(|exclude| !exclude.is_empty() && exclude.iter().all(|(key, value)| holds(key, value)))
+        self.exclude.iter().any(|exclude| exclude.iter().all(|(key, value)| holds(key, value)))
     }
 }
 
@@ -376,6 +390,11 @@ fn choices(table: &Table) -> Vec<Choice> {
     let of =
         |(key, values): (&String, &Value)| Choice { key: key.clone(), values: values.as_array().cloned().unwrap_or_default() };
     table.iter().map(of).collect()
+}
+
+/// A key's value, as on the command line.
+pub(super) fn setting(key: &str, value: &Value) -> String {
+    format!("{key}={value}")
 }
 
 /// All combinations of values, the first key changing slowest.
