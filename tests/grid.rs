@@ -356,6 +356,11 @@ fn damaged_records_are_failed_cells() {
     }
     let out = place.ascribe(&["grid", "resume", "runs/study"]);
     assert!(out.status.success() && !said(&out).contains("without a result"), "{}", said(&out));
+    // What cannot be written is named.
+    std::fs::remove_file(place.grid().join("lock")).unwrap();
+    std::fs::create_dir(place.grid().join("lock")).unwrap();
+    let told = said(&place.ascribe(&["grid", "report", "runs/study"]));
+    assert!(told.contains("cannot write `runs/study/lock`") && !told.contains("is not a grid's folder"), "{told}");
 }
 
 #[test]

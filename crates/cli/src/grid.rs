@@ -11,8 +11,8 @@ use ascribe_report::grid::{GridReport, NamedSheet};
 use ascribe_run::RunError;
 use ascribe_run::{Ended, Options};
 use ascribe_study::grid::{
-    ArmPlan, BUSY, Cell, Drift, Event, GridError, GridFolder, JobKind, Outcome, Plan, Results, Slurm, State, Submitted, Work,
-    chosen, load_cell, queued, requeue, work,
+    ArmPlan, BUSY, Cell, Drift, Event, GridError, GridFolder, JobKind, Outcome, Plan, Results, Slurm, State, Submitted, Unread,
+    Work, chosen, load_cell, queued, requeue, work,
 };
 use ascribe_study::{Axis, Power, Replication};
 
@@ -580,8 +580,7 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<(String
 fn unread(report: &GridReport<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for (arm, chosen) in &report.tuning {
-        let of =
-            |(tries, seed, why): &(Vec<String>, u64, String)| format!("{arm}, tuning {}, seed {seed}: {why}", tries.join(" "));
+        let of = |run: &Unread| format!("{arm}, tuning {}, seed {}: {}", run.tries.join(" "), run.seed, run.why);
         all.extend(chosen.unread.iter().map(of));
     }
     for arm in report.results.table.arms() {

@@ -44,16 +44,17 @@ pub(crate) fn judge<T: DeserializeOwned>(value: &mut Value, schema: Node<'_>) ->
             Err(error) => error,
         };
         let lost = |path: &[String]| {
-            let keys = get(value, path).filter(|_| schema.get(path).is_some_and(Node::names_its_keys))?.as_table()?.keys();
+            let mut keys = get(value, path).filter(|_| schema.get(path).is_some_and(Node::names_its_keys))?.as_table()?.keys();
             // Of its entries, the one that is refused in these words where it stands alone.
-            keys.cloned().find(|key| {
+            let refused_alone = |key: &&String| {
                 let mut alone = value.clone();
                 if let Some(Value::Table(table)) = get_mut(&mut alone, path) {
-                    table.retain(|other, _| other == key);
+                    table.retain(|other, _| other == *key);
                 }
                 let refused = serde_path_to_error::deserialize::<_, T>(alone);
                 refused.is_err_and(|e| e.inner().message() == error.inner().message())
-            })
+            };
+            keys.find(refused_alone).cloned()
         };
         let finding = classify(&error, value, schema, &lost);
         let again = findings.iter().any(|f| f.path == finding.path);

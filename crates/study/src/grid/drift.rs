@@ -44,7 +44,8 @@ impl Drift {
             another = another && !known.contains(cell.id.as_str()) && folder.state(cell)? == State::Waiting;
         }
         let unplanned = own.iter().filter(|cell| !known.contains(cell.id.as_str())).count();
-        let foreign = planned.iter().filter(|cell| !ids.contains(cell.id.as_str())).cloned().collect();
+        let judged = |cell: &&Cell| tuned || cell.tries.is_some();
+        let foreign = planned.iter().filter(judged).filter(|cell| !ids.contains(cell.id.as_str())).cloned().collect();
         Ok(Drift { tuned, foreign, unplanned, beside, another })
     }
 }

@@ -44,7 +44,7 @@ pub use clock::{ArmClock, Clock, Machine};
 pub use drift::Drift;
 pub use folder::{Failure, GridFolder, Manifest, Prediction, State};
 pub use plan::{ArmPlan, Cell, Plan, load_cell};
-pub use results::{Chosen, Results, Spent, chosen};
+pub use results::{Chosen, Results, Spent, Unread, chosen};
 pub use slurm::{Job, JobKind, Slurm, Submitted, check_option, queued, requeue, submit};
 pub use spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Score, ScoreOf, SeedsOf, Spec};
 pub use work::{BUSY, Event, Outcome, Work, work};

@@ -311,8 +311,19 @@ pub struct Chosen {
     pub tried: Vec<(Vec<String>, Option<f64>)>,
     /// Place of the best; the first of equals, and the first of all where none finished.
     pub best: usize,
-    /// Tuning runs that are done and have no score: what they tried, their seed, and why. They are in no mean, as those that failed.
-    pub unread: Vec<(Vec<String>, u64, String)>,
+    /// Tuning runs that are done and have no score. They are in no mean, as those that failed.
+    pub unread: Vec<Unread>,
+}
+
+/// A tuning run that is done and has no score.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The settings that it tried.
+    pub tries: Vec<String>,
+    /// Its seed.
+    pub seed: u64,
+    /// Why, and what to do.
+    pub why: String,
 }
 
 impl Chosen {
@@ -331,7 +342,7 @@ type Tried = (Vec<String>, Vec<f64>);
 /// If records are damaged.
 pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Option<BTreeMap<String, Chosen>>, GridError> {
     let mut by_arm: BTreeMap<String, Vec<Tried>> = BTreeMap::new();
-    let mut unread: BTreeMap<&str, Vec<(Vec<String>, u64, String)>> = BTreeMap::new();
+    let mut unread: BTreeMap<&str, Vec<Unread>> = BTreeMap::new();
     for cell in tuning {
         let tries = cell.tries.clone().unwrap_or_default();
         let of_arm = by_arm.entry(cell.arm.clone()).or_default();
@@ -342,7 +353,7 @@ pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Optio
         match folder.state(cell)? {
             State::Done => match finished(&folder.run(cell), &plan.spec.score) {
                 Ok(finished) => scores.push(finished.last().iter().sum::<f64>() / finished.last().len().max(1) as f64),
-                Err(why) => unread.entry(&cell.arm).or_default().push((tries, cell.seed, why)),
+                Err(why) => unread.entry(&cell.arm).or_default().push(Unread { tries, seed: cell.seed, why }),
             },
             State::Failed(_) => {}
             State::Waiting | State::Running { .. } | State::Stopped { .. } => return Ok(None),
