@@ -50,6 +50,10 @@ impl Place {
         std::fs::write(path.join("study.toml"), text).unwrap();
         Self { path, _folder: folder }
     }
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
     /// A command of the binary in it, not started.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(crate::binary());

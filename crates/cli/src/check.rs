@@ -7,23 +7,32 @@ use std::process::ExitCode;
 use ascribe_config::Loaded;
 use ascribe_core::experiment::{KnobMemory, Phase};
 use ascribe_core::{BuildContext, Experiment, Now, Seeds, graph};
+use ascribe_study::grid::Plan;
 use toml::{Table, Value};
 
 use crate::args::CheckArgs;
 use crate::output::{complain, indent, say, table};
-use crate::{load, run};
+use crate::{grid, load, run};
 
 /// Checks an experiment and shows its graph.
 pub(crate) fn command(args: &CheckArgs) -> ExitCode {
-    let loaded = match load::experiment(&args.experiment.file, &args.experiment.settings) {
+    let (file, settings) = (&args.experiment.file, &args.experiment.settings);
+    let mut request = load::request(file, settings);
+    // A grid's experiment may be complete with an arm only; what is wrong elsewhere is told below.
+    let plan = match ascribe_config::grid(&request).is_ok().then(|| grid::checked_plan(file, settings)).transpose() {
+        Ok(plan) => plan,
+        Err(e) => return grid::refused(&e),
+    };
+    request.arm = plan.as_ref().filter(|plan| !plan.spec.arm.is_empty()).map(|plan| plan.spec.baseline());
+    let loaded = match load::requested(&request) {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };
-    let base = run::base_of(&args.experiment.file);
+    let base = run::base_of(file);
     if let Err(e) = ascribe_run::live::rehearse(&loaded.plan, base.clone()) {
         return run::failed(&e.into(), Some(&loaded));
     }
-    match describe(&loaded, &base) {
+    match describe(&loaded, plan.as_ref(), &base) {
         Ok(text) => {
             say(&text);
             ExitCode::SUCCESS
@@ -36,7 +45,7 @@ pub(crate) fn command(args: &CheckArgs) -> ExitCode {
 }
 
 /// The experiment in words.
-fn describe(loaded: &Loaded, base: &Path) -> Result<String, String> {
+fn describe(loaded: &Loaded, plan: Option<&Plan>, base: &Path) -> Result<String, String> {
     let mut out = format!("experiment `{}`", loaded.plan.name);
     for (i, phase) in loaded.plan.phases.iter().enumerate() {
         let (experiment, _) = phase.at(&Now::default(), &mut KnobMemory::default())?;
@@ -59,9 +68,13 @@ fn describe(loaded: &Loaded, base: &Path) -> Result<String, String> {
     if !loaded.changes.is_empty() {
         out += &format!("\n\nchanged\n{}", indent(&changes_of(loaded), 2));
     }
-    if let Some(grid) = &loaded.grid {
-        let axes: Vec<&str> = grid.table.keys().map(String::as_str).collect();
-        out += &format!("\n\ngrid with {}; `ascribe grid plan` says what it would run", axes.join(", "));
+    if let Some(plan) = plan {
+        let (tuning, reported) = plan.n_cells();
+        let tunes = if tuning > 0 { format!(" and {tuning} tuning runs before them") } else { String::new() };
+        out += &format!("\n\ngrid: {reported} cells{tunes}; `ascribe grid plan` says which");
+        if !plan.spec.arm.is_empty() {
+            out += &format!(". Shown above is the arm `{}`", plan.spec.baseline());
+        }
     }
     Ok(out + "\n\naccepted; nothing was run. Whether device, data and the run of `start_from` are there shows when it runs")
 }

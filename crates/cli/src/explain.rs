@@ -10,6 +10,7 @@ use ascribe_core::registry::{Kind, Plugin, plugin, plugins};
 use ascribe_core::{
     AdvantageEstimator, CreditTransform, CriticConfig, Objective, PolicyConfig, RolloutConfig, Slot, TaskSetConfig,
 };
+use ascribe_study::grid::Spec;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
@@ -59,11 +60,22 @@ pub(crate) fn near(name: &str, names: &[&str]) -> String {
 }
 
 fn of_key(file: &str, key: &str, settings: &[String]) -> ExitCode {
-    let loaded = match load::experiment(Path::new(file), settings) {
-        Ok(loaded) => loaded,
-        Err(code) => return code,
+    let explained = if key == "grid" || key.starts_with("grid.") {
+        // Without its arms the experiment need not be complete.
+        match ascribe_config::grid(&load::request(Path::new(file), settings)) {
+            Ok(grid) => grid.explain(&Spec::schema(), key),
+            Err(report) => {
+                complain(&report.render(colours()));
+                return ExitCode::from(REJECTED);
+            }
+        }
+    } else {
+        match load::experiment(Path::new(file), settings) {
+            Ok(loaded) => loaded.explain(key),
+            Err(code) => return code,
+        }
     };
-    match loaded.explain(key) {
+    match explained {
         Ok(explained) => {
             say(&key_page(&explained));
             ExitCode::SUCCESS

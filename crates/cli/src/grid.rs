@@ -1,24 +1,25 @@
 //! `grid`: several experiments side by side.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ascribe_config::Request;
 use ascribe_report::grid::{GridReport, NamedSheet};
 use ascribe_run::RunError;
 use ascribe_run::{Ended, Options};
 use ascribe_study::grid::{
-    ArmPlan, BUSY, Cell, Event, GridError, GridFolder, JobKind, Outcome, Plan, Results, Slurm, State, Submitted, Work, chosen,
-    load_cell, queued, requeue, work,
+    ArmPlan, BUSY, Cell, Drift, Event, GridError, GridFolder, JobKind, Outcome, Plan, Results, Slurm, State, Submitted, Unread,
+    Work, chosen, load_cell, queued, requeue, work,
 };
 use ascribe_study::{Axis, Power, Replication};
 
 use crate::args::{
     CellArgs, FolderArgs, GridArgs, GridCellsArgs, GridCommand, GridReportArgs, GridResumeArgs, GridRunArgs, Launcher, Workers,
 };
+use crate::load::request;
 use crate::output::{colours, complain, say, table};
 use crate::run::{base_of, patient_stop_signal, stop_signal};
 
@@ -36,45 +37,51 @@ pub(crate) fn command(args: &GridArgs) -> ExitCode {
 }
 
 fn exit(done: Result<ExitCode, GridError>) -> ExitCode {
-    done.unwrap_or_else(|e| {
-        let (text, code) = match &e {
-            GridError::Rejected(report) => (report.render(colours()), crate::REJECTED),
-            GridError::Arm { arm, report } => (format!("in arm `{arm}`:\n{}", report.render(colours())), crate::REJECTED),
-            other => (format!("error: {other}"), crate::FAILED),
-        };
-        complain(&text);
-        ExitCode::from(code)
-    })
+    done.unwrap_or_else(|e| refused(&e))
 }
 
-/// An experiment, without an arm.
-fn request(file: &Path, settings: &[String]) -> Request {
-    Request::new(file).environment(std::env::vars_os()).assignments(settings.iter().cloned())
+/// Prints why, and gives the exit code.
+pub(crate) fn refused(e: &GridError) -> ExitCode {
+    let (text, code) = match e {
+        GridError::Rejected(report) => (report.render(colours()), crate::REJECTED),
+        GridError::Arm { arm, report } => (format!("in arm `{arm}`:\n{}", report.render(colours())), crate::REJECTED),
+        other => (format!("error: {other}"), crate::FAILED),
+    };
+    complain(&text);
+    ExitCode::from(code)
 }
 
 fn plan_of(file: &Path, settings: &[String]) -> Result<Plan, GridError> {
     Plan::read(request(file, settings))
 }
 
+/// A grid whose runs measure what counts, as far as that can be known before they run.
+pub(crate) fn checked_plan(file: &Path, settings: &[String]) -> Result<Plan, GridError> {
+    let plan = plan_of(file, settings)?;
+    plan.check_score(&base_of(file))?;
+    Ok(plan)
+}
+
 /// The grid of a folder, as it was asked for last.
-fn plan_in(folder: &GridFolder) -> Result<(Plan, PathBuf), GridError> {
+fn plan_in(folder: &GridFolder) -> Result<Plan, GridError> {
     let manifest = folder.manifest()?;
-    Ok((plan_of(&manifest.file, &manifest.settings)?, manifest.file))
+    plan_of(&manifest.file, &manifest.settings)
 }
 
 fn run(args: &GridRunArgs) -> Result<ExitCode, GridError> {
     let settings = args.cells.settings()?;
-    let plan = plan_of(&args.cells.experiment.file, &settings)?;
+    let file = &args.cells.experiment.file;
+    let plan = checked_plan(file, &settings)?;
     let folder = GridFolder::at(&plan.folder);
-    let measured = folder.measured()?;
-    let prediction = plan.spec.prediction.as_ref().map(|path| base_of(&args.cells.experiment.file).join(path));
-    folder.record(&args.cells.experiment.file, &settings, prediction.as_deref(), measured)?;
+    let measured = folder.measured();
+    let prediction = plan.spec.prediction.as_ref().map(|path| base_of(file).join(path));
+    folder.record(file, &settings, prediction.as_deref(), measured)?;
     drive(&plan, &folder, &args.workers, false)
 }
 
 fn plan(args: &GridCellsArgs) -> Result<String, GridError> {
     let file = &args.experiment.file;
-    plan_text(&plan_of(file, &args.settings()?)?, &base_of(file))
+    plan_text(&checked_plan(file, &args.settings()?)?, &base_of(file))
 }
 
 impl GridCellsArgs {
@@ -88,13 +95,18 @@ impl GridCellsArgs {
 /// `KEY=A,B` as a setting of the grid.
 fn axis_setting(axis: &str) -> Result<String, GridError> {
     let wrong = || {
-        GridError::Changed(format!("`{axis}` is no axis: write -m KEY=VALUE,VALUE, for example -m estimator.gae.lambda=0.9,0.95"))
+        GridError::Changed(format!(
+            "`{axis}` is no axis: write -m KEY=VALUE,VALUE without empty values, for example -m estimator.gae.lambda=0.9,0.95"
+        ))
     };
     let (key, values) = axis.split_once('=').ok_or_else(wrong)?;
+    // TOML lets a list end with a comma; here a value was forgotten.
+    if key.trim().is_empty() || values.trim_end().ends_with(',') {
+        return Err(wrong());
+    }
     // Values in TOML may hold commas themselves; words need no quotes.
     if let Ok(toml::Value::Array(list)) = format!("[{values}]").parse::<toml::Value>()
         && !list.is_empty()
-        && !key.trim().is_empty()
     {
         return Ok(format!("grid.axis.{}=[{values}]", toml::Value::from(key.trim())));
     }
@@ -102,17 +114,53 @@ fn axis_setting(axis: &str) -> Result<String, GridError> {
         Ok(_) => value.to_string(),
         Err(_) => toml::Value::from(value).to_string(),
     };
-    let values: Vec<String> = values.split(',').map(str::trim).filter(|value| !value.is_empty()).map(quoted).collect();
-    if key.trim().is_empty() || values.is_empty() {
+    let values: Vec<&str> = values.split(',').map(str::trim).collect();
+    if values.contains(&"") {
         return Err(wrong());
     }
+    let values: Vec<String> = values.into_iter().map(quoted).collect();
     Ok(format!("grid.axis.{}=[{}]", toml::Value::from(key.trim()), values.join(", ")))
 }
 
 fn resume(args: &GridResumeArgs) -> Result<ExitCode, GridError> {
     let folder = GridFolder::at(&args.folder);
-    let (plan, _) = plan_in(&folder)?;
+    let plan = plan_in(&folder)?;
+    same_grid(&plan, &folder)?;
     drive(&plan, &folder, &args.workers, args.after_tuning)
+}
+
+/// Refuses an experiment of which nothing was planned or run in a folder.
+fn same_grid(plan: &Plan, folder: &GridFolder) -> Result<(), GridError> {
+    let drift = Drift::read(plan, folder)?;
+    if !drift.another {
+        return Ok(());
+    }
+    let file = folder.manifest()?.file;
+    Err(GridError::Changed(format!(
+        "`{}` is another experiment by now: nothing that was planned or run in `{}` is of it. The file, its settings or the environment's were \
+         changed. Bring it back as it was, or give `ascribe grid run {}` for what it is now: the {} runs that are finished stay where they are, \
+         and will be in no number",
+        file.display(),
+        folder.path().display(),
+        file.display(),
+        drift.beside.len()
+    )))
+}
+
+/// Finished runs that are in no number because the experiment was changed since.
+fn beside_text(drift: &Drift, folder: &GridFolder) -> Option<String> {
+    const SHOWN: usize = 3;
+    let n = drift.beside.len();
+    let mut shown: Vec<String> = drift.beside.iter().take(SHOWN).map(|run| run.display().to_string()).collect();
+    shown.extend((n > SHOWN).then(|| format!("{} more", n - SHOWN)));
+    let why = if drift.tuned {
+        "an earlier version of the experiment (its file, settings or the environment's were changed since), or of another choice of tuning"
+    } else {
+        "an earlier version of the experiment, unless tuning, which is not over, shows that they are of this one"
+    };
+    (n > 0).then(|| {
+        format!("{n} finished runs in `{}` are in no number: they are of {why}: {}", folder.path().display(), shown.join(", "))
+    })
 }
 
 /// The reported cells that are known, with their states; none while tuning is not over.
@@ -124,6 +172,9 @@ fn reported(plan: &Plan, folder: &GridFolder) -> Result<Vec<(Cell, State)>, Grid
 }
 
 fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers, after_tuning: bool) -> Result<ExitCode, GridError> {
+    if let Some(beside) = beside_text(&Drift::read(plan, folder)?, folder) {
+        complain(&format!("warning: {beside}"));
+    }
     let program = std::env::current_exe().map_err(|e| GridError::Changed(format!("this program cannot be found: {e}")))?;
     if let Some(Launcher::Slurm) = workers.launcher {
         return submit(plan, folder, workers, program, after_tuning);
@@ -132,10 +183,14 @@ fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers, after_tuning: bool
     let jobs = workers.jobs.map_or(cores, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let how = Work { program, jobs, cores, retry: workers.retry, stop: stop_signal() };
     match work(plan, folder, &how, &mut |event| complain(&told(&event)))? {
-        Outcome::Stopped => {
+        Outcome::Stopped { killed } => {
             let shown = folder.path().display();
-            complain(&format!("stopped, as asked; runs were saved. Go on with: ascribe grid resume {shown}"));
-            Ok(ExitCode::SUCCESS)
+            let saved = match killed {
+                0 => "runs were saved".to_string(),
+                n => format!("but {n} runs were ended before they had saved, and go on from what they had saved before"),
+            };
+            complain(&format!("stopped, as asked; {saved}. Go on with: ascribe grid resume {shown}"));
+            Ok(if killed > 0 { ExitCode::from(crate::FAILED) } else { ExitCode::SUCCESS })
         }
         Outcome::Finished { failed, killed: 0 } => finished(plan, folder, failed),
         Outcome::Finished { killed, .. } => {
@@ -150,13 +205,16 @@ fn drive(plan: &Plan, folder: &GridFolder, workers: &Workers, after_tuning: bool
 
 /// Every cell is done or has failed.
 fn finished(plan: &Plan, folder: &GridFolder, failed: usize) -> Result<ExitCode, GridError> {
-    say(&write_report(plan, folder, Axis::AllTokens)?);
+    let (text, unread) = write_report(plan, folder, Axis::AllTokens)?;
+    say(&text);
     if failed > 0 {
         let shown = folder.path().display();
         complain(&format!("{failed} cells failed; see `ascribe grid status {shown}`, and try them again with --retry"));
-        return Ok(ExitCode::from(crate::FAILED));
     }
-    Ok(ExitCode::SUCCESS)
+    if unread > 0 {
+        complain(&format!("{unread} cells are done and have no result; why, and what to do, stands above"));
+    }
+    Ok(if failed + unread > 0 { ExitCode::from(crate::FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Has Slurm run what is missing.
@@ -226,7 +284,6 @@ fn told(event: &Event<'_>) -> String {
 
 /// Runs one cell, in this process.
 fn cell(args: &CellArgs) -> ExitCode {
-    let folder = GridFolder::at(&args.folder);
     let stop = if args.requeue { patient_stop_signal() } else { stop_signal() };
     if args.until_eof {
         let stop = stop.clone();
@@ -236,14 +293,18 @@ fn cell(args: &CellArgs) -> ExitCode {
         });
     }
     let begun = || -> Result<_, GridError> {
+        let lost = |e| GridError::Changed(format!("the folder `{}` cannot be found: {e}", args.folder.display()));
+        let folder = GridFolder::at(std::path::absolute(&args.folder).map_err(lost)?);
+        // What a run sees from where its command is given, as `start_from`, is what the grid's command saw.
+        std::env::set_current_dir(folder.given_in()?).map_err(lost)?;
         let manifest = folder.manifest()?;
         let of = folder.cells()?.into_iter().find(|cell| cell.id == args.cell);
         let cell = of.ok_or_else(|| GridError::Changed(format!("the grid has no cell `{}`", args.cell)))?;
         let mut settings = manifest.settings.clone();
         settings.push(format!("run.threads={}", args.threads));
-        Ok((load_cell(&request(&manifest.file, &settings), &cell), base_of(&manifest.file), cell))
+        Ok((load_cell(&request(&manifest.file, &settings), &cell), base_of(&manifest.file), cell, folder))
     };
-    let (loaded, base, cell) = match begun() {
+    let (loaded, base, cell, folder) = match begun() {
         Ok(begun) => begun,
         Err(e) => return exit(Err(e)),
     };
@@ -353,6 +414,9 @@ fn plan_text(plan: &Plan, base: &Path) -> Result<String, GridError> {
         row
     };
     out += &format!("\n{}\n", table(&header, plan.arms.iter().map(row).collect()));
+    if let Some(left_out) = &plan.baseline_left_out {
+        out += &format!("\nwarning: `{left_out}` is excluded, so that the others are compared with `{}`\n", first.name);
+    }
     out += &format!("\nwhat differs from `{}`\n", first.name);
     for arm in plan.arms.iter().filter(|arm| arm.name != first.name) {
         let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
@@ -371,13 +435,22 @@ fn plan_text(plan: &Plan, base: &Path) -> Result<String, GridError> {
         out += &format!("\n  warning: {advice}");
     }
     let power = Power::default();
-    if let Some(smallest) = power.smallest_detectable(1.0, seeds.len()) {
-        out += &format!(
-            "\n  the smallest difference that they find in four of five cases: {smallest:.2} times the spread of differences between \
-             seeds; {:.3} where that is 0.05",
-            smallest * 0.05
-        );
-    }
+    let detects = |n: usize| power.smallest_detectable(1.0, n).unwrap_or(f64::INFINITY);
+    out += &match Replication::of(seeds.len()) {
+        Replication::TooFew(_) => format!(
+            "\n  they show nothing of use, whatever comes out; a difference that is found in four of five cases takes {} seeds where it is {:.2} \
+             times the spread of differences between seeds, and 10 where it is {:.2} times that",
+            Replication::ADVISED,
+            detects(Replication::ADVISED),
+            detects(10)
+        ),
+        Replication::Few(n) | Replication::Enough(n) => format!(
+            "\n  the smallest difference that they find in four of five cases: {:.2} times the spread of differences between seeds; {:.3} \
+             where that is 0.05",
+            detects(n),
+            detects(n) * 0.05
+        ),
+    };
     out += &cost_text(plan, reported + tuning)?;
     Ok(out)
 }
@@ -435,17 +508,48 @@ fn status(args: &FolderArgs) -> Result<String, GridError> {
     if !reasons.is_empty() {
         out += &format!("\n\nfailed\n  {}", reasons.join("\n  "));
     }
+    // Whoever sees the folder from elsewhere need not have the file.
+    match plan_in(&folder).and_then(|plan| Drift::read(&plan, &folder)) {
+        Ok(drift) => out += &drift_text(&drift, &folder),
+        Err(e) => {
+            let said = e.to_string();
+            let why = said.lines().next().unwrap_or_default();
+            out += &format!("\n\nwhether these are the cells of the experiment as it is now is not known: {why}");
+        }
+    }
     Ok(out)
+}
+
+/// What the experiment as it is now and the cells that were planned do not have in common.
+fn drift_text(drift: &Drift, folder: &GridFolder) -> String {
+    let mut lines = Vec::new();
+    if !drift.foreign.is_empty() {
+        let arms: BTreeSet<&str> = drift.foreign.iter().map(|cell| cell.arm.as_str()).collect();
+        lines.push(format!(
+            "{} of the planned cells are not of the experiment as it is now, and in no number: those of {}",
+            drift.foreign.len(),
+            arms.into_iter().map(|arm| format!("`{arm}`")).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if drift.unplanned > 0 {
+        lines.push(format!(
+            "{} cells that it asks for now were not planned here: `ascribe grid run` plans and runs them",
+            drift.unplanned
+        ));
+    }
+    lines.extend(beside_text(drift, folder));
+    lines.iter().map(|line| format!("\n\n{line}")).collect()
 }
 
 fn report(args: &GridReportArgs) -> Result<String, GridError> {
     let folder = GridFolder::at(&args.folder);
-    let (plan, _) = plan_in(&folder)?;
-    write_report(&plan, &folder, args.axis)
+    let plan = plan_in(&folder)?;
+    same_grid(&plan, &folder)?;
+    write_report(&plan, &folder, args.axis).map(|(text, _)| text)
 }
 
-/// Writes the report of what is done, and says what is in it.
-fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String, GridError> {
+/// Writes the report of what is done, and says what is in it and how many cells that are done have no result.
+fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<(String, usize), GridError> {
     let report = GridReport::read(plan, folder)?;
     let page = report.write(folder, first)?;
     let (split, mode) = &report.results.measured;
@@ -453,6 +557,7 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String,
     if report.results.missing > 0 {
         out += &format!("\n{} cells are not done and in no number", report.results.missing);
     }
+    out += &drift_text(&Drift::read(plan, folder)?, folder);
     let sheets = report.sheets();
     let tables =
         sheets.iter().filter(|of| ["summary", "comparisons", "controls"].contains(&of.name.as_str())).map(NamedSheet::markdown);
@@ -463,8 +568,30 @@ fn write_report(plan: &Plan, folder: &GridFolder, first: Axis) -> Result<String,
         out += &format!("\n{} against {}: {}", comparison.arm, comparison.baseline, comparison.verdict);
     }
     out += &format!("\n\nspent, mean over runs\n{}", spent_text(&report.results));
+    let unread = unread(&report);
+    if !unread.is_empty() {
+        out += &format!("\n\ndone, and without a result\n  {}", unread.join("\n  "));
+    }
     out += &format!("\n\nreport: {} (tables beside it)", page.display());
-    Ok(out)
+    Ok((out, unread.len()))
+}
+
+/// Cells that are done and have no result, and why.
+fn unread(report: &GridReport<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    for (arm, chosen) in &report.tuning {
+        let of = |run: &Unread| format!("{arm}, tuning {}, seed {}: {}", run.tries.join(" "), run.seed, run.why);
+        all.extend(chosen.unread.iter().map(of));
+    }
+    for arm in report.results.table.arms() {
+        let done = |seed: u64| {
+            let same = |cell: &Cell| cell.tries.is_none() && cell.arm == arm.name && cell.seed == seed;
+            report.cells.iter().any(|(cell, state)| *state == State::Done && same(cell))
+        };
+        let unread = arm.failures.iter().filter(|failure| done(failure.seed));
+        all.extend(unread.map(|failure| format!("{}, seed {}: {}", arm.name, failure.seed, failure.reason)));
+    }
+    all
 }
 
 fn spent_text(results: &Results) -> String {

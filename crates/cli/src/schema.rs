@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
+use ascribe_study::grid::Spec;
+
 use crate::args::SchemaArgs;
 use crate::output::{complain, say};
 
 /// Prints the schema, or writes it to a file.
 pub(crate) fn command(args: &SchemaArgs) -> ExitCode {
-    let schema = format!("{:#}", ascribe_config::json_schema());
+    let schema = format!("{:#}", ascribe_config::json_schema(Spec::schema()));
     let Some(file) = &args.out else {
         say(&schema);
         return ExitCode::SUCCESS;

@@ -174,6 +174,66 @@ fn things_are_explained() {
     assert!(row("grpo")["preset"].is_null() && row("grpo")["doc"].as_str().unwrap().starts_with("Group-relative"));
 }
 
+/// The experiment as a grid; what an arm brings, the experiment alone does not have.
+const GRID: &str = "objective = \"reinforce\"\nupdates = 3\nenvironment = \"bugfix\"\npolicy.actor.tabular = {}\n\
+    rollout.independent = { groups = 2, group_size = 4 }\nupdate.learning_rate = 0.5\n[grid]\nseeds = 4\nscore.of = \"return\"\n\
+    [grid.arm.grpo]\nestimator = \"grpo\"\n[grid.arm.rloo]\nestimator = \"rloo\"\n";
+
+#[test]
+fn a_grid_is_checked_with_its_arms() {
+    let (code, out, err) = seen(GRID, &["check", "exp.toml"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for part in ["estimator   grpo", "grid: 8 cells; `ascribe grid plan` says which. Shown above is the arm `grpo`", "accepted"] {
+        assert!(out.contains(part), "{part:?} in\n{out}");
+    }
+    // What `grid plan` refuses, `check` refuses in the same words.
+    for (bad, says) in [
+        (GRID.replace("seeds = 4", "seeds = 0"), "at least one seed is needed"),
+        (GRID.replace("estimator = \"rloo\"", "estimator = \"grpo\""), "`grpo` and `rloo` are the same experiment"),
+        (GRID.replace("estimator = \"rloo\"", "estimator = \"nobody\""), "there is no estimator `nobody`"),
+        (GRID.replace("score.of = \"return\"", "score.split = \"test\""), "nothing is measured on `test`, but on `held_out`"),
+    ] {
+        let (code, out, told) = seen(&bad, &["check", "exp.toml"]);
+        assert_eq!((code, out.as_str()), (2, ""), "{told}");
+        assert!(told.contains(says), "{told}");
+        assert_eq!(seen(&bad, &["grid", "plan", "exp.toml"]), (2, String::new(), told));
+    }
+}
+
+#[test]
+fn keys_of_a_grid_are_explained() {
+    for (key, parts) in [
+        (
+            "grid.seeds",
+            &["grid.seeds: a whole number", "how many, from 0 on", "none, it must be said", "here: 4, from exp.toml:8:9"][..],
+        ),
+        ("grid.tune_seeds", &["in 1..=1000", "default: 2", "(not set), by default"]),
+        ("grid.score", &["What counts as an arm's score"]),
+        ("grid.score.mode", &["`greedy` or `sampled`", "greedy: The most probable"]),
+        ("grid.score.of", &["`success` or `return`", "here: \"return\""]),
+        ("grid.arm.rloo", &["a table", "What the arm changes"]),
+        ("grid", &["`[grid]`"]),
+    ] {
+        let (code, out, err) = seen(GRID, &["explain", "exp.toml", key]);
+        assert_eq!(code, 0, "{key}: {err}");
+        for part in parts {
+            assert!(out.contains(part), "{key}: {part:?} in\n{out}");
+        }
+    }
+    for (key, says) in [
+        ("grid.sedes", "did you mean `seeds`?"),
+        ("grid.arm.x", "`grid.arm` has no key `x`"),
+        ("grid.arm.rloo.estimator", "without `grid`"),
+    ] {
+        let (code, _, err) = seen(GRID, &["explain", "exp.toml", key]);
+        assert!(code == 2 && err.contains(says), "{key}: {err}");
+    }
+    assert!(seen(GOOD, &["explain", "exp.toml", "grid.seeds"]).2.contains("the experiment has no [grid]"));
+    let (_, schema, _) = seen(GRID, &["schema"]);
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    assert_eq!(schema["properties"]["grid"]["properties"]["tune_seeds"]["maximum"], 1000);
+}
+
 #[test]
 fn the_schema_is_written() {
     let (code, out, _) = seen(GOOD, &["schema"]);

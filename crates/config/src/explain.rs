@@ -3,6 +3,7 @@
 use ascribe_core::registry::Kind;
 use toml::{Table, Value};
 
+use crate::grid::Grid;
 use crate::layers::child;
 use crate::load::Loaded;
 use crate::path::{self, Path, get, show};
@@ -82,6 +83,86 @@ fn key(node: Node<'_>, path: &[String], required: bool) -> Key {
     }
 }
 
+/// Whether there is a key at a path, or what to say of it.
+///
+/// * `root`: what the path is seen from, which lies at `above`.
+/// * `trees`: what was said there.
+fn known(root: Node<'_>, trees: &[&Table], above: &[String], path: &[String]) -> Result<(), Problem> {
+    let shown = |path: &[String]| show(&[above, path].concat());
+    for n in 1..=path.len() {
+        let (parent, last) = (&path[..n - 1], &path[n - 1]);
+        let around = root.get(parent);
+        let there = |tree: &&&Table| get(&Value::Table((**tree).clone()), &path[..n]).is_some();
+        let known = around.is_some_and(|node| node.keys().contains(&last.as_str()));
+        let is_slot = around.is_some_and(|node| node.slot().is_some());
+        if known && n == path.len() && !is_slot || trees.iter().any(|tree| there(&tree)) {
+            continue;
+        }
+        if known {
+            let message = format!("`{}` is not part of this experiment", shown(&path[..n]));
+            return Err(Problem::new(message).help("a slot's keys are those of the plugin in it"));
+        }
+        let message = match shown(parent) {
+            parent if parent.is_empty() => format!("there is no key `{last}`"),
+            parent => format!("`{parent}` has no key `{last}`"),
+        };
+        let mut keys = around.map(|node| node.keys()).unwrap_or_default();
+        let there: Vec<String> = trees.iter().filter_map(|tree| keys_at(tree, parent)).flatten().collect();
+        if is_slot || keys.is_empty() {
+            keys = there.iter().map(String::as_str).collect();
+        }
+        // `gamma` for `estimator.gae.gamma`
+        let mut below: Vec<Path> = Vec::new();
+        if parent.is_empty() {
+            trees.iter().for_each(|tree| find(tree, last, &mut Vec::new(), &mut below));
+        }
+        let below: Vec<String> = below.iter().map(|path| shown(path)).collect();
+        let near = match &below[..] {
+            [] => nearest(last, keys.iter().copied()).map(|near| format!("did you mean `{near}`?")),
+            found => Some(format!("did you mean {}?", list(found, "or"))),
+        };
+        return Err(Problem::new(message).help(near.unwrap_or_else(|| format!("its keys are {}", list(&keys, "and")))));
+    }
+    Ok(())
+}
+
+fn parsed(key: &str) -> Result<Path, Problem> {
+    let parts = path::parse(key);
+    let wrong = |message| Problem::new(format!("`{key}` is no key: {message}")).help("for example update.learning_rate");
+    parts.map(|parts| parts.into_iter().map(|(key, _)| key).collect()).map_err(|(message, _)| wrong(message))
+}
+
+/// Whether the last key of a path must be said.
+fn must_be_said(root: Node<'_>, path: &[String]) -> bool {
+    let Some((last, parent)) = path.split_last() else { return false };
+    root.get(parent).is_some_and(|node| node.required().contains(&last.as_str()))
+}
+
+impl Grid {
+    /// What a key of it means, its value, and where that came from.
+    ///
+    /// * `schema`: its own, which whoever runs grids knows.
+    /// * `key`: as seen from the experiment, for example `grid.seeds`.
+    ///
+    /// # Errors
+    /// If there is no such key.
+    pub fn explain(&self, schema: &serde_json::Value, key: &str) -> Result<Explained, Problem> {
+        let whole = parsed(key)?;
+        let root = Node::of(schema);
+        let (above, path) = whole.split_at(1);
+        known(root, &[&self.table], above, path)?;
+        let help = "what stands below it are keys of the experiment, or values: ask for those of the experiment without `grid`";
+        let node = root.get(path).ok_or_else(|| Problem::new(format!("`{key}` is no key of a grid")).help(help))?;
+        let value = get(&Value::Table(self.table.clone()), path).cloned();
+        let place = match path {
+            [] => self.place.clone(),
+            path => self.at.get(path).map(|origin| origin.value_place()),
+        };
+        let setting = Setting { phases: Vec::new(), place: place.filter(|_| value.is_some()), value };
+        Ok(Explained { key: self::key(node, &whole, must_be_said(root, path)), slot: None, values: vec![setting] })
+    }
+}
+
 impl Loaded {
     /// What a key means, its value in each phase, and where that came from. `phase.NAME.KEY` asks for one phase.
     ///
@@ -89,10 +170,7 @@ impl Loaded {
     /// If there is no such key.
     pub fn explain(&self, key_text: &str) -> Result<Explained, Problem> {
         let fail = |message: String, help: String| Problem::new(message).help(help);
-        let parts = path::parse(key_text).map_err(|(message, _)| {
-            fail(format!("`{key_text}` is no key: {message}"), "for example update.learning_rate".into())
-        })?;
-        let mut path: Path = parts.into_iter().map(|(key, _)| key).collect();
+        let mut path = parsed(key_text)?;
         let mut asked: Vec<usize> = (0..self.phases.len()).collect();
         if path[0] == "phase" && path.len() > 2 {
             let names: Vec<&str> = self.plan.phases.iter().map(|phase| phase.name.as_str()).collect();
@@ -105,44 +183,10 @@ impl Loaded {
             asked = vec![i];
             path.drain(..2);
         }
-        for n in 1..=path.len() {
-            let (parent, last) = (&path[..n - 1], &path[n - 1]);
-            let around = schema().get(parent);
-            let there = |i: &usize| get(&Value::Table(self.phases[*i].0.clone()), &path[..n]).is_some();
-            let known = around.is_some_and(|node| node.keys().contains(&last.as_str()));
-            let is_slot = around.is_some_and(|node| node.slot().is_some());
-            if known && n == path.len() && !is_slot || asked.iter().any(there) {
-                continue;
-            }
-            if known {
-                let message = format!("`{}` is not part of this experiment", show(&path[..n]));
-                return Err(fail(message, "a slot's keys are those of the plugin in it".into()));
-            }
-            let message = match parent {
-                [] => format!("there is no key `{last}`"),
-                parent => format!("`{}` has no key `{last}`", show(parent)),
-            };
-            let mut keys = around.map(|node| node.keys()).unwrap_or_default();
-            let there: Vec<String> = asked.iter().filter_map(|i| keys_at(&self.phases[*i].0, parent)).flatten().collect();
-            if is_slot || keys.is_empty() {
-                keys = there.iter().map(String::as_str).collect();
-            }
-            // `gamma` for `estimator.gae.gamma`
-            let mut below: Vec<Path> = Vec::new();
-            if parent.is_empty() {
-                asked.iter().for_each(|i| find(&self.phases[*i].0, last, &mut Vec::new(), &mut below));
-            }
-            let below: Vec<String> = below.iter().map(|path| show(path)).collect();
-            let near = match &below[..] {
-                [] => nearest(last, keys.iter().copied()).map(|near| format!("did you mean `{near}`?")),
-                found => Some(format!("did you mean {}?", list(found, "or"))),
-            };
-            return Err(fail(message, near.unwrap_or_else(|| format!("its keys are {}", list(&keys, "and")))));
-        }
+        let trees: Vec<&Table> = asked.iter().map(|i| &self.phases[*i].0).collect();
+        known(schema(), &trees, &[], &path)?;
         let node = schema().get(&path).ok_or_else(|| fail(format!("there is no key `{key_text}`"), String::new()))?;
-        let required = schema()
-            .get(&path[..path.len() - 1])
-            .is_some_and(|n| path.last().is_some_and(|k| n.required().contains(&k.as_str())));
+        let required = must_be_said(schema(), &path);
         let mut values: Vec<Setting> = Vec::new();
         for i in asked {
             let (tree, at) = &self.phases[i];

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use crate::layers::{Layer, Stack};
 use crate::path::Path;
 use crate::report::{Problem, Report, list, nearest};
-use crate::source::{Origins, Place, below};
+use crate::source::{Origins, Place, SourceKind, below};
 
 const GRID: &str = "grid";
 const ARM: &str = "arm";
@@ -36,11 +36,31 @@ impl Grid {
         })
     }
 
+    /// Where a key was said, or the nearest key around it.
+    fn place_of(&self, path: &[String]) -> Option<Place> {
+        let said = (1..=path.len()).rev().find_map(|n| self.at.get(&path[..n]));
+        said.map(|origin| origin.key_place()).or_else(|| self.place.clone())
+    }
+
+    /// A report in which a setting that the grid makes, as those of an axis, is shown where the grid says it.
+    ///
+    /// * `said`: the path of such a setting `KEY=VALUE`, seen from the grid; `None` for one of the command line.
+    #[must_use]
+    pub fn placed(&self, mut report: Report, said: impl Fn(&str) -> Option<Vec<String>>) -> Report {
+        for mark in report.problems.iter_mut().flat_map(|problem| &mut problem.marks) {
+            let source = &mark.place.source;
+            let path = Some(source).filter(|source| source.kind == SourceKind::CommandLine).and_then(|source| said(&source.text));
+            if let Some(place) = path.and_then(|path| self.place_of(&path)) {
+                mark.place = place;
+            }
+        }
+        report
+    }
+
     /// A problem with one of its keys, as a report with its place, or that of the nearest key around it.
     pub fn report<S: AsRef<str>>(&self, path: &[S], message: impl Into<String>) -> Report {
         let path: Path = path.iter().map(|key| key.as_ref().to_string()).collect();
-        let said = (1..=path.len()).rev().find_map(|n| self.at.get(&path[..n]));
-        let place = said.map(|origin| origin.key_place()).or_else(|| self.place.clone());
+        let place = self.place_of(&path);
         let key = [&[GRID.to_string()], &path[..]].concat();
         Report::new(vec![Problem::new(format!("`{}`: {}", crate::path::show(&key), message.into())).at(place)])
     }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use toml::Value;
 
 use crate::layers::{Replaced, child, plugin_help};
-use crate::path::{Path, get, remove, set, show};
+use crate::path::{Path, get, get_mut, remove, set, show};
 use crate::report::{Problem, list, nearest};
 use crate::schema::{Node, example};
 use crate::source::{Origins, Place};
@@ -43,7 +43,20 @@ pub(crate) fn judge<T: DeserializeOwned>(value: &mut Value, schema: Node<'_>) ->
             Ok(typed) => return (Some(typed), findings),
             Err(error) => error,
         };
-        let finding = classify(&error, value, schema);
+        let lost = |path: &[String]| {
+            let mut keys = get(value, path).filter(|_| schema.get(path).is_some_and(Node::names_its_keys))?.as_table()?.keys();
+            // Of its entries, the one that is refused in these words where it stands alone.
+            let refused_alone = |key: &&String| {
+                let mut alone = value.clone();
+                if let Some(Value::Table(table)) = get_mut(&mut alone, path) {
+                    table.retain(|other, _| other == *key);
+                }
+                let refused = serde_path_to_error::deserialize::<_, T>(alone);
+                refused.is_err_and(|e| e.inner().message() == error.inner().message())
+            };
+            keys.find(refused_alone).cloned()
+        };
+        let finding = classify(&error, value, schema, &lost);
         let again = findings.iter().any(|f| f.path == finding.path);
         if again || findings.len() >= MOST {
             return (None, findings);
@@ -86,14 +99,21 @@ fn sift(value: &mut Value, node: Option<Node<'_>>, path: &mut Path) -> Vec<Findi
 }
 
 /// What serde's error means.
-fn classify(error: &serde_path_to_error::Error<toml::de::Error>, value: &Value, schema: Node<'_>) -> Finding {
+///
+/// * `lost`: the key in a table at a path that the error does not name, because it was read as one of the names of a type.
+fn classify(
+    error: &serde_path_to_error::Error<toml::de::Error>,
+    value: &Value,
+    schema: Node<'_>,
+    lost: &dyn Fn(&[String]) -> Option<String>,
+) -> Finding {
     use serde_path_to_error::Segment;
     let mut path: Path = Vec::new();
     for segment in error.path() {
         match segment {
             Segment::Seq { index } => path.push(index.to_string()),
             Segment::Map { key } | Segment::Enum { variant: key } => path.push(key.clone()),
-            Segment::Unknown => {}
+            Segment::Unknown => path.extend(lost(&path)),
         }
     }
     // Erased deserialisers append "in `key`" lines; the path says it already.
@@ -119,6 +139,12 @@ fn classify(error: &serde_path_to_error::Error<toml::de::Error>, value: &Value, 
             return Finding { path, what: What::UnknownPlugin(kind) };
         }
         // A map's key that is none of the names it may have.
+        if let Some((last, map)) = path.split_last()
+            && *last == ticked()
+            && schema.get(map).is_some_and(Node::names_its_keys)
+        {
+            return Finding { path, what: What::UnknownKey };
+        }
         if is_table(&path) && get(value, &child(&path, &ticked())).is_some() {
             return Finding { path: child(&path, &ticked()), what: What::UnknownKey };
         }

@@ -96,10 +96,15 @@ fn gather(request: &Request) -> Result<Gathered, Vec<Problem>> {
     let said_by_files = Value::Table(stack.tree.clone());
     let rank = files.ranks + 1;
     let mut applied = assign::environment(&mut stack, &request.environment, layers, rank);
+    // What the command line says of an arm is part of the arm, which lies below all else that it says.
+    let (of_grid, others): (Vec<String>, Vec<String>) =
+        request.assignments.iter().cloned().partition(|text| text.trim_start().starts_with("grid."));
+    let ranks = rank + 1 + of_grid.len();
+    applied.extend(assign::command_line(&mut stack, &of_grid, layers + 1, rank + 1));
     if let Some(arm) = &request.arm {
         grid::push_arm(&mut stack, arm, layers + 1, fallback.as_ref());
     }
-    applied.extend(assign::command_line(&mut stack, &request.assignments, layers + 2, rank + 1));
+    applied.extend(assign::command_line(&mut stack, &others, layers + 2, ranks));
     let grid = grid::take(&mut stack, fallback.as_ref());
     Ok(Gathered { stack, sources: files.sources, said_by_files, applied, grid, fallback })
 }

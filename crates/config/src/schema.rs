@@ -36,12 +36,13 @@ fn file_schema() -> Value {
 /// The schema that `config` walks.
 pub(crate) fn schema() -> Node<'static> {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
-    let root = SCHEMA.get_or_init(file_schema);
-    Node { root, said: root, at: root }
+    Node::of(SCHEMA.get_or_init(file_schema))
 }
 
 /// The JSON schema of an experiment file, for editors: what [`crate::load`] accepts.
-pub fn json_schema() -> Value {
+///
+/// * `grid`: of `[grid]`, which whoever runs grids knows.
+pub fn json_schema(grid: Value) -> Value {
     let mut schema = file_schema();
     schema["title"] = "Ascribe experiment".into();
     // With phases or files below it, a file need not say everything.
@@ -52,7 +53,7 @@ pub fn json_schema() -> Value {
         "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }],
         "description": "Files that this one builds on, left to right, seen from this file.",
     });
-    schema["properties"]["grid"] = json!({ "type": "object", "description": "What a grid varies." });
+    schema["properties"]["grid"] = grid;
     let defs = schema["$defs"].as_object_mut().expect("definitions are an object");
     for kind in Kind::ALL {
         let names: Vec<&str> = registry::plugins(kind).iter().map(|row| row.name).collect();
@@ -140,6 +141,11 @@ pub(crate) struct Node<'s> {
 }
 
 impl<'s> Node<'s> {
+    /// The root of a schema.
+    pub fn of(root: &'s Value) -> Self {
+        Self { root, said: root, at: root }
+    }
+
     fn new(root: &'s Value, said: &'s Value) -> Self {
         let mut at = said;
         // References in circles do not occur; the bound is a seat belt.
@@ -198,6 +204,11 @@ impl<'s> Node<'s> {
             Some(names) => Node::new(self.root, names).words(),
             None => Vec::new(),
         }
+    }
+
+    /// Whether it is a map whose keys are names of a type.
+    pub fn names_its_keys(self) -> bool {
+        self.at.get("propertyNames").is_some()
     }
 
     /// Keys that must be there.

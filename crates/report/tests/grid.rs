@@ -459,12 +459,15 @@ fn what_was_tuned_is_listed_with_its_cost() {
 
 #[test]
 fn an_experiment_that_changed_since_is_noticed() {
-    let mut place = Place::done("[grid]\nseeds = 1");
+    let mut place = Place::done("[grid]\nseeds = 1\n[grid.arm.a]\n[grid.arm.b]\nupdate.learning_rate = 0.2");
     assert_eq!(place.report().unplanned, 0);
-    let text = std::fs::read_to_string(&place.file).unwrap().replace("learning_rate = 0.1", "learning_rate = 0.3");
+    let text = std::fs::read_to_string(&place.file).unwrap().replace("learning_rate = 0.2", "learning_rate = 0.3");
     std::fs::write(&place.file, text).unwrap();
     place.plan = Plan::read(Request::new(&place.file)).unwrap();
-    assert_eq!(place.report().unplanned, 1);
+    let report = place.report();
+    assert_eq!(report.unplanned, 1);
+    // What was run before the change is no run of the arm as it is now.
+    assert!(report.results.table.arms().iter().all(|arm| arm.name == "a"));
     assert!(place.page().contains("The experiment was changed since its cells were planned"));
 }
 

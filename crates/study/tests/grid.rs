@@ -136,6 +136,62 @@ fn axes_multiply_and_excluded_pairs_are_left_out() {
 }
 
 #[test]
+fn a_baseline_that_is_partly_excluded_moves_and_says_so() {
+    let place = Place::new();
+    let grid = "[grid]\nseeds = 1\nexclude = [{ arm = \"a\", \"update.learning_rate\" = 0.1 }]\n[grid.arm]\na = {}\n\
+        b = { estimator = \"rloo\" }\n[grid.axis]\n\"update.learning_rate\" = [0.1, 0.01]";
+    let plan = place.plan(grid).unwrap();
+    assert_eq!(plan.baseline_left_out.as_deref(), Some("a, update.learning_rate=0.1"));
+    assert_eq!(plan.baseline().name, "a, update.learning_rate=0.01");
+    assert_eq!(place.plan(&grid.replace("arm = \"a\"", "arm = \"b\"")).unwrap().baseline_left_out, None);
+}
+
+#[test]
+fn arms_are_changed_and_added_on_the_command_line() {
+    let place = Place::new();
+    let with = |settings: &[&str]| Plan::read(Request::new(place.file(ARMS)).assignments(settings.iter().copied()));
+    let plan = with(&["grid.arm.new.estimator=opo", "grid.arm.rloo.update.learning_rate=0.3", "update.epochs=2"]).unwrap();
+    let arm = |name: &str| plan.arms.iter().find(|arm| arm.name == name).unwrap();
+    assert_eq!(arm("new").plugin("estimator"), "opo");
+    let rate = plan.differs(arm("rloo"), plan.baseline()).into_iter().find(|(key, ..)| key.ends_with("learning_rate"));
+    let (_, before, now) = rate.unwrap();
+    assert_eq!((before.as_deref(), now.as_deref()), (Some("0.1"), Some("0.3")));
+    // A cell of it is what its process loads.
+    let request = Request::new(place.file(ARMS)).assignments(["grid.arm.new.estimator=opo"]);
+    let cells = Plan::read(request.clone()).unwrap().reported(&BTreeMap::new()).unwrap();
+    load_cell(&request, cells.iter().find(|cell| cell.arm == "new").unwrap()).unwrap();
+    match with(&["grid.arm.new.estimator=nobody"]).unwrap_err() {
+        GridError::Arm { arm, report } => {
+            assert!(
+                arm == "new" && report.to_string().contains("command line") && report.to_string().contains("nobody"),
+                "{report}"
+            );
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// What the grid sets and an arm refuses is shown where the grid says it, under the arm's whole name.
+#[test]
+fn values_that_an_arm_refuses_are_shown_in_the_grid() {
+    let place = Place::new();
+    for (grid, name) in [
+        ("[grid]\nseeds = 1\n[grid.axis]\n\"update.learning_rate\" = [0.1, -1.0]", "main, update.learning_rate=-1.0"),
+        ("[grid]\nseeds = 1\n[grid.tune]\n\"update.learning_rate\" = [0.1, -1.0]", "main, update.learning_rate=-1.0"),
+        ("[grid]\nseeds = 1\ncontrols.clip = [\"main\"]", "main + clip"),
+    ] {
+        match place.plan(grid).unwrap_err() {
+            GridError::Arm { arm, report } => {
+                let text = report.to_string();
+                assert_eq!(arm, name, "{text}");
+                assert!(text.contains("study.toml:") && !text.contains("command line"), "{text}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
 fn an_axis_sweeps_the_arms_that_have_its_plugin() {
     let place = Place::new();
     let plan = place.plan(&format!("{ARMS}\n[grid.axis]\n\"estimator.gae.lambda\" = [0.5, 0.9]")).unwrap();
@@ -191,12 +247,12 @@ fn runs_of_an_older_experiment_count_as_seen() {
     let place = Place::new();
     let plan = place.plan(ARMS).unwrap();
     let folder = GridFolder::at(&plan.folder);
-    assert_eq!(folder.measured().unwrap(), 0);
+    assert_eq!(folder.measured(), 0);
     let cells = plan.reported(&BTreeMap::new()).unwrap();
     play(&place.file(ARMS), &folder, &cells[0]);
     // The cells of today are others; what was measured was measured.
     folder.plan(&cells[1..]).unwrap();
-    assert_eq!(folder.measured().unwrap(), 1);
+    assert_eq!(folder.measured(), 1);
 }
 
 #[test]
@@ -229,6 +285,11 @@ fn mistakes_are_told_with_their_place() {
         ("[grid]\nseeds = 1\naxis = { \"rollout.independent.grups\" = [2] }", "grups"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"x\" }]", "excludes nothing"),
         ("[grid]\nseeds = 1\nexclude = [{ arm = \"main\" }]", "every arm is excluded"),
+        ("[grid]\nseeds = 1\nexclude = [{}]", "an empty table excludes nothing"),
+        (
+            "[grid]\nseeds = 1\nexclude = [{ arm = \"a\" }]\n[grid.arm]\na = {}\nb = { estimator = \"rloo\" }",
+            "nothing is left of `a`, which the others are compared with",
+        ),
         ("[grid]\nseeds = 9_000_000_000_000_000_000", "at most 100000 cells fit a grid"),
         ("[grid]\nseeds = 60_000\n[grid.arm]\na = {}\nb = { estimator = \"rloo\" }", "at most 100000 fit"),
         ("[grid]\nseeds = 1\n[grid.arm]\na = {}\nb = {}", "`a` and `b` are the same experiment"),
@@ -239,6 +300,36 @@ fn mistakes_are_told_with_their_place() {
         assert!(told.contains("study.toml:") || told.contains("command line"), "{grid}\n{told}");
     }
     assert!(place.refused("").contains("the experiment has no [grid]"));
+}
+
+#[test]
+fn a_score_that_nothing_measures_is_told_before_anything_runs() {
+    let place = Place::new();
+    let told = |grid: &str| match place.plan(grid).unwrap().check_score(place.folder.path()) {
+        Ok(()) => String::new(),
+        Err(GridError::Rejected(report)) => report.to_string(),
+        Err(other) => panic!("{other}"),
+    };
+    assert_eq!(told(ARMS), "");
+    for (grid, says) in [
+        ("[grid]\nseeds = 1\nscore.split = \"held_out\"", "nothing is measured on `held_out`, but on `train`"),
+        ("[grid]\nseeds = 1\nscore.mode = \"sampled\"\n[grid.arm.a]\nevaluate.samples = 0", "no actions are sampled"),
+        (
+            "[grid]\nseeds = 1\n[grid.arm.a]\n[grid.arm.b]\nevaluate.splits = [\"tran\"]",
+            "arm `b` does not measure its score: `evaluate.splits` names `tran`",
+        ),
+        (
+            "[grid]\nseeds = 1\n[grid.arm.a]\nevaluate.splits = []",
+            "nothing is measured: the environment has no split but `train`",
+        ),
+        (
+            "[grid]\nseeds = 1\n[grid.arm.a]\nenvironment = \"bugfix\"\nrollout.independent.decode = \"free\"\nevaluate.splits = [\"train\", \"held_out\"]",
+            "several splits are measured",
+        ),
+    ] {
+        let text = told(grid);
+        assert!(text.contains(says) && text.contains("study.toml:"), "{grid}\n{text}");
+    }
 }
 
 #[test]
@@ -400,6 +491,15 @@ fn an_arm_chooses_by_its_tuning_runs_and_its_control_takes_the_choice_over() {
         let by = cell.arm.strip_suffix(" + random").unwrap_or(&cell.arm);
         assert!(settings[by].iter().all(|setting| cell.settings.contains(setting)), "{cell:?}");
     }
+    // What a run spent before it failed was spent.
+    let (failed, tokens) =
+        (&tuning[0], |run: &Path| ascribe_run::folder::metrics(run).unwrap().last().unwrap().metrics.get("cost/tokens"));
+    cells.iter().for_each(|cell| play(&file, &folder, cell));
+    let all: f64 = tuning.iter().filter(|cell| cell.arm == "grpo").map(|cell| tokens(&folder.run(cell)).unwrap()).sum();
+    std::fs::remove_file(folder.run(failed).join("result.json")).unwrap();
+    folder.failed(failed, "broken").unwrap();
+    let results = Results::read(&plan, &folder, &[tuning.clone(), cells.clone()].concat()).unwrap();
+    assert!(all > 0.0 && results.spent[0].1.tuning_tokens as f64 == all, "{all}, not {}", results.spent[0].1.tuning_tokens);
     // A tuning run that failed is out of the choice; with none left the first setting is taken, and the grid goes on.
     let again = Place::new();
     let plan = again.plan(grid).unwrap();

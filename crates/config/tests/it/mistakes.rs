@@ -20,6 +20,9 @@ fn typos() {
     pages.file("a named slot without its plugin", &with(BASE, "[policy.actor.tabular]", "[policy.actor]"));
     pages.file("a word", &with(BASE, "[update]", "[update]\nold = \"recomputd\""));
     pages.file("a key of a map with fixed names", &format!("{BASE}[alarm.no-singal]\naction = \"off\"\n"));
+    let two = format!("{BASE}[alarm.no-signal]\nat = 0.5\n[alarm.failed]\n");
+    pages.file("a key below a map with fixed names", &format!("{two}threshold = 0.5\n"));
+    pages.file("a value below a map with fixed names", &format!("{two}at = -0.5\n"));
     insta::assert_snapshot!(pages.0);
 }
 

@@ -89,7 +89,7 @@ impl Clock {
                 if let Ok(provenance) = folder::provenance(&run) {
                     provenance.starts.into_iter().for_each(|start| add(&mut machines, start));
                 }
-                let Some(result) = folder::result(&run)? else { continue };
+                let Ok(Some(result)) = folder::result(&run) else { continue };
                 let seconds: f64 = result.seconds.iter().map(|(_, seconds)| seconds).sum();
                 match cell.tries {
                     Some(_) => clock.tuning_seconds += seconds,

@@ -5,6 +5,7 @@
 //!   folder is locked by whoever runs it, and the lock falls with its process.
 //! * [`submit`] has Slurm run them, each as a task of a job array.
 //! * [`Results::read`] gathers what the finished cells measured.
+//! * [`Drift::read`] says what lies in the folder that is not of the experiment as it is now.
 //! * [`Clock::read`] gathers what is not the same twice: seconds, machines, dates.
 //!
 //! A grid's folder is `<run.dir>/<name>`:
@@ -23,6 +24,7 @@
 //! stay beside them; where it does not, what is done stays done.
 
 mod clock;
+mod drift;
 mod folder;
 mod plan;
 mod results;
@@ -39,9 +41,10 @@ use ascribe_run::disk::DiskError;
 use crate::StudyError;
 
 pub use clock::{ArmClock, Clock, Machine};
+pub use drift::Drift;
 pub use folder::{Failure, GridFolder, Manifest, Prediction, State};
 pub use plan::{ArmPlan, Cell, Plan, load_cell};
-pub use results::{Chosen, Results, Spent, chosen};
+pub use results::{Chosen, Results, Spent, Unread, chosen};
 pub use slurm::{Job, JobKind, Slurm, Submitted, check_option, queued, requeue, submit};
 pub use spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Score, ScoreOf, SeedsOf, Spec};
 pub use work::{BUSY, Event, Outcome, Work, work};

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ascribe_config::{Loaded, Request, load};
-use ascribe_core::Now;
-use ascribe_core::experiment::{Budget, Experiment, KnobMemory};
+use ascribe_config::{Grid, Loaded, Report, Request, load};
+use ascribe_core::build::BuildError;
+use ascribe_core::experiment::{Budget, Experiment, KnobMemory, Phase};
+use ascribe_core::{BuildContext, Now, Seeds};
 use ascribe_run::checkpoint::sha256;
 use ascribe_run::{differences, folder};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::GridError;
-use super::spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Spec, combinations};
+use super::folder::RUNS;
+use super::spec::{Choice, FIRST_TUNING_SEED, MOST_CELLS, Spec, combinations, setting};
 
 /// Letters of an arm that the folders of its runs show.
 const MOST_LETTERS: usize = 48;
@@ -30,7 +32,10 @@ pub struct Plan {
     pub spec: Spec,
     /// Arms, with every value of the axes, and their controls, in the order in which they are shown.
     pub arms: Vec<ArmPlan>,
+    /// The baseline with the first value of every axis, where that is excluded: the others are compared with the next one.
+    pub baseline_left_out: Option<String>,
     request: Request,
+    grid: Grid,
 }
 
 /// One way to train.
@@ -81,7 +86,7 @@ impl Cell {
         // Axes may have long values, and a folder's name has an end; the hash tells arms apart.
         let shown: String = self.arm.chars().take(MOST_LETTERS).collect();
         let arm = format!("{shown}-{}", &self.id[..8]);
-        folder::default_path("", "cells", &arm, self.seed)
+        folder::default_path("", RUNS, &arm, self.seed)
     }
 }
 
@@ -98,6 +103,7 @@ impl Plan {
         let mut arms = Vec::new();
         let mut dir = None;
         let mut question = String::new();
+        let mut baseline_left_out = None;
         // Axes that no arm has taken yet.
         let mut nobodys: Vec<String> = spec.axes().into_iter().map(|axis| axis.key).collect();
         for arm in spec.arms() {
@@ -107,18 +113,21 @@ impl Plan {
             let (own, others): (Vec<Choice>, Vec<Choice>) =
                 spec.axes().into_iter().partition(|axis| plugin_of(&axis.key).is_none_or(|plugin| has(&plain, &plugin)));
             nobodys.retain(|key| others.iter().any(|axis| axis.key == *key));
-            for axes in combinations(&own) {
-                if spec.excludes(&arm, &axes) {
-                    continue;
-                }
+            for (i, axes) in combinations(&own).into_iter().enumerate() {
                 let settings: Vec<String> = axes.iter().map(|(key, value)| setting(key, value)).collect();
                 let name = std::iter::once(arm.clone()).chain(settings.iter().cloned()).collect::<Vec<_>>().join(", ");
-                let loaded = load_arm(&request, layer.as_deref(), &settings, &[], 0)?;
+                if spec.excludes(&arm, &axes) {
+                    if i == 0 && arm == spec.baseline() {
+                        baseline_left_out = Some(name);
+                    }
+                    continue;
+                }
+                let loaded = load_arm(&request, layer.as_deref(), &settings, &[], 0).map_err(|e| told(e, &grid, &spec, &name))?;
                 let last = experiment(&loaded)?;
                 dir.get_or_insert_with(|| last.run.dir.clone());
                 question = last.question.clone().unwrap_or_default();
                 let plan = arm_plan(name, layer.clone(), settings, None, &loaded)?;
-                arms.extend(controls(&spec, &request, &arm, &plan, &loaded)?);
+                arms.extend(controls(&grid, &spec, &request, &arm, &plan, &loaded)?);
                 arms.insert(
                     arms.iter().position(|a: &ArmPlan| a.chosen_by.as_ref() == Some(&plan.name)).unwrap_or(arms.len()),
                     plan,
@@ -133,6 +142,11 @@ impl Plan {
         if arms.is_empty() {
             return Err(grid.report(&["exclude"], "nothing is left: every arm is excluded").into());
         }
+        let name = spec.baseline();
+        if arms.iter().all(|arm| arm.layer.as_ref().is_some_and(|layer| *layer != name)) {
+            let text = format!("nothing is left of `{name}`, which the others are compared with: say another `grid.baseline`");
+            return Err(grid.report(&["exclude"], text).into());
+        }
         for (i, arm) in arms.iter().enumerate() {
             if arms[..i].iter().any(|twin| twin.name == arm.name) {
                 let text = format!("two arms are called `{}`, a control or an axis among them: give one another name", arm.name);
@@ -145,7 +159,8 @@ impl Plan {
         }
         let dir = dir.unwrap_or_else(|| "runs".into());
         let folder = folder::default_path(&dir, &grid.name, "", 0).parent().and_then(Path::parent).map(Path::to_path_buf);
-        let plan = Plan { name: grid.name.clone(), folder: folder.unwrap_or_default(), question, spec, arms, request };
+        let folder = folder.unwrap_or_default();
+        let plan = Plan { name: grid.name.clone(), folder, question, spec, arms, baseline_left_out, request, grid: grid.clone() };
         let n = plan.n_cells();
         if n.0 + n.1 > MOST_CELLS {
             let text = format!("{} cells, and at most {MOST_CELLS} fit a grid", n.0 + n.1);
@@ -164,6 +179,38 @@ impl Plan {
             }
         }
         Ok(plan)
+    }
+
+    /// Whether the runs of every arm will measure what counts as their score, as far as that shows before they run: where the
+    /// environment's data are not here, it does not say which splits it has.
+    ///
+    /// * `base`: folder that paths in the experiment are seen from.
+    ///
+    /// # Errors
+    /// If an arm does not measure its score, or its environment refuses its settings.
+    pub fn check_score(&self, base: &Path) -> Result<(), GridError> {
+        // Arms mostly share one environment, and to build it may take a while.
+        let mut built: Vec<(Option<Value>, Option<Vec<String>>)> = Vec::new();
+        for arm in self.arms.iter().filter(|arm| arm.chosen_by.is_none()) {
+            let loaded = load_arm(&self.request, arm.layer.as_deref(), &arm.settings, &[], 0)?;
+            let table = loaded.plan.phases.first().and_then(|phase| phase.tree.get("environment")).cloned();
+            let known = match built.iter().position(|(of, _)| *of == table) {
+                Some(i) => i,
+                None => {
+                    built.push((
+                        table,
+                        splits_with_tasks(&loaded, base).map_err(|report| GridError::Arm { arm: arm.name.clone(), report })?,
+                    ));
+                    built.len() - 1
+                }
+            };
+            let evaluations = phases(&loaded)?.into_iter().map(|experiment| experiment.evaluate).collect::<Vec<_>>();
+            self.spec.score.measured_by(&evaluations, built[known].1.as_deref()).map_err(|(key, why)| {
+                let text = format!("arm `{}` does not measure its score: {why}", arm.name);
+                GridError::from(self.grid.report(&["score", key], text))
+            })?;
+        }
+        Ok(())
     }
 
     /// Numbers of tuning runs and of runs that are reported.
@@ -224,7 +271,9 @@ impl Plan {
         tries: Option<&Vec<String>>,
         seeds: impl IntoIterator<Item = u64>,
     ) -> Result<Vec<Cell>, GridError> {
-        let identity = identity(&load_arm(&self.request, arm.layer.as_deref(), &arm.settings, chosen, 0)?)?;
+        let loaded = load_arm(&self.request, arm.layer.as_deref(), &arm.settings, chosen, 0);
+        let name = || std::iter::once(arm.name.clone()).chain(chosen.iter().cloned()).collect::<Vec<_>>().join(", ");
+        let identity = identity(&loaded.map_err(|e| told(e, &self.grid, &self.spec, &name()))?)?;
         let cell = |seed: u64| Cell {
             id: id(&identity, seed),
             arm: arm.name.clone(),
@@ -298,10 +347,6 @@ fn id(identity: &str, seed: u64) -> String {
     sha256(format!("{identity}\nseed {seed}").as_bytes())[..16].to_string()
 }
 
-fn setting(key: &str, value: &Value) -> String {
-    format!("{key}={value}")
-}
-
 /// Loads an arm; what the command line says lies on top of all.
 fn load_arm(
     request: &Request,
@@ -316,17 +361,52 @@ fn load_arm(
     load(&own).map_err(|report| GridError::Arm { arm: layer.unwrap_or("main").into(), report })
 }
 
+/// What is wrong with an arm, with its whole name, and what an axis or tuning sets shown where the grid says it.
+fn told(e: GridError, grid: &Grid, spec: &Spec, name: &str) -> GridError {
+    match e {
+        GridError::Arm { report, .. } => {
+            GridError::Arm { arm: name.into(), report: grid.placed(report, |setting| spec.said(setting)) }
+        }
+        other => other,
+    }
+}
+
 /// What makes an arm this experiment, but for the seed: the runs' identity, and how long they last.
 fn identity(loaded: &Loaded) -> Result<String, GridError> {
     let last = experiment(loaded)?;
     Ok(format!("{}\n# {} updates, {:?}", loaded.plan.identity, *last.updates, last.budget))
 }
 
+/// Splits of an arm's environment that have tasks; `None` where its data are not here.
+fn splits_with_tasks(loaded: &Loaded, base: &Path) -> Result<Option<Vec<String>>, Report> {
+    let path = ["environment".to_string()];
+    let refused = |why: String| loaded.report(0, &path, why);
+    let first = loaded.plan.phases.first().ok_or_else(|| refused("the experiment has no phases".into()))?;
+    let (experiment, _) = first.at(&Now::default(), &mut KnobMemory::default()).map_err(refused)?;
+    let context = BuildContext {
+        seeds: Seeds(experiment.seed),
+        device: &experiment.device,
+        threads: 1,
+        environment: None,
+        nodes: experiment.policy.keys().cloned().collect(),
+        base: base.to_path_buf(),
+    };
+    match experiment.environment.build(&context) {
+        Ok(tasks) => Ok(Some(tasks.splits().into_iter().filter(|split| tasks.len(split) > 0).collect())),
+        Err(BuildError::Data(_) | BuildError::Device(_)) => Ok(None),
+        Err(e) => Err(refused(e.to_string())),
+    }
+}
+
+/// Every phase, as it begins.
+fn phases(loaded: &Loaded) -> Result<Vec<Experiment>, GridError> {
+    let at = |phase: &Phase| phase.at(&Now::default(), &mut KnobMemory::default()).map(|(experiment, _)| experiment);
+    loaded.plan.phases.iter().map(at).collect::<Result<_, _>>().map_err(GridError::Changed)
+}
+
 /// The last phase, as it begins.
 fn experiment(loaded: &Loaded) -> Result<Experiment, GridError> {
-    let phase = loaded.plan.phases.last().ok_or_else(|| GridError::Changed("the experiment has no phases".into()))?;
-    let (experiment, _) = phase.at(&Now::default(), &mut KnobMemory::default()).map_err(GridError::Changed)?;
-    Ok(experiment)
+    phases(loaded)?.pop().ok_or_else(|| GridError::Changed("the experiment has no phases".into()))
 }
 
 fn arm_plan(
@@ -337,9 +417,7 @@ fn arm_plan(
     loaded: &Loaded,
 ) -> Result<ArmPlan, GridError> {
     let last = experiment(loaded)?;
-    let updates = loaded.plan.phases.iter().map(|phase| phase.at(&Now::default(), &mut KnobMemory::default()));
-    let updates =
-        updates.map(|at| at.map(|(experiment, _)| *experiment.updates).map_err(GridError::Changed)).sum::<Result<u64, _>>()?;
+    let updates = phases(loaded)?.iter().map(|experiment| *experiment.updates).sum();
     let plugins = ["environment", "rollout", "estimator", "objective"].into_iter().filter_map(|slot| {
         let tree = &loaded.plan.phases.last()?.tree;
         Some((slot.to_string(), tree.get(slot)?.as_table()?.keys().next()?.clone()))
@@ -386,7 +464,14 @@ fn has(plain: &Loaded, plugin: &[String]) -> bool {
 }
 
 /// The controls of an arm: the arm, with one more transform at the end.
-fn controls(spec: &Spec, request: &Request, arm: &str, plan: &ArmPlan, loaded: &Loaded) -> Result<Vec<ArmPlan>, GridError> {
+fn controls(
+    grid: &Grid,
+    spec: &Spec,
+    request: &Request,
+    arm: &str,
+    plan: &ArmPlan,
+    loaded: &Loaded,
+) -> Result<Vec<ArmPlan>, GridError> {
     let mut all = Vec::new();
     for (transform, of) in &spec.controls {
         if !of.as_array().is_some_and(|names| names.iter().any(|name| name.as_str() == Some(arm))) {
@@ -409,14 +494,17 @@ fn controls(spec: &Spec, request: &Request, arm: &str, plan: &ArmPlan, loaded: &
             }
             None => settings.push(setting("transform", &with_control(&resolved))),
         }
-        let loaded = load_arm(request, plan.layer.as_deref(), &settings, &[], 0)?;
-        all.push(arm_plan(
-            format!("{} + {transform}", plan.name),
-            plan.layer.clone(),
-            settings,
-            Some(plan.name.clone()),
-            &loaded,
-        )?);
+        let name = format!("{} + {transform}", plan.name);
+        let own = &settings[plan.settings.len()..];
+        let of_control = |text: &str| own.iter().any(|own| own == text).then(|| vec!["controls".to_string(), transform.clone()]);
+        let loaded = load_arm(request, plan.layer.as_deref(), &settings, &[], 0).map_err(|e| match e {
+            GridError::Arm { report, .. } => GridError::Arm {
+                arm: name.clone(),
+                report: grid.placed(report, |text| of_control(text).or_else(|| spec.said(text))),
+            },
+            other => other,
+        })?;
+        all.push(arm_plan(name, plan.layer.clone(), settings, Some(plan.name.clone()), &loaded)?);
     }
     Ok(all)
 }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ascribe_run::evaluate::Mode;
-use ascribe_run::folder;
+use ascribe_run::RunError;
+use ascribe_run::evaluate::{Mode, SplitResult};
+use ascribe_run::folder::{self, RunResult};
 use ascribe_run::records::{EpisodeResult, EvaluationLine, MetricsLine};
 
 use super::GridError;
-use super::folder::{GridFolder, State};
+use super::drift::cells_of;
+use super::folder::{GridFolder, State, run_again};
 use super::plan::{Cell, Plan};
 use super::spec::{Score, ScoreOf};
 use crate::curves::{Axis, Curves, Point};
@@ -60,9 +62,92 @@ struct Measured {
     points: Vec<(u32, Vec<f64>)>,
 }
 
-/// Reads what counts of a run's evaluations.
-fn measured(run: &Path, score: &Score) -> Result<Measured, String> {
-    let lines = folder::evaluations(run).map_err(|e| e.to_string())?;
+/// A run that is done, as its records say.
+struct Finished {
+    result: RunResult,
+    lines: Vec<MetricsLine>,
+    measured: Measured,
+}
+
+/// Reads a run that is done.
+///
+/// # Errors
+/// If its records are damaged or were cleared away, which would show as a run that spent less or ended earlier; or if it has no score.
+fn finished(run: &Path, score: &Score) -> Result<Finished, String> {
+    let again = |why: &str| run_again(run, why);
+    let unreadable = |e: RunError| again(&e.to_string());
+    let result = folder::result(run).map_err(unreadable)?.ok_or_else(|| again("it is not done"))?;
+    let lines = folder::metrics(run).map_err(unreadable)?;
+    let whole = (1..=result.update).zip(&lines).take_while(|(update, line)| line.update == *update).count();
+    if whole != lines.len() || whole != result.update as usize {
+        let why = format!("its metrics end at update {whole}, and it at {}: they were cleared away or damaged", result.update);
+        return Err(again(&why));
+    }
+    let evaluations = folder::evaluations(run).map_err(unreadable)?;
+    let (said, there) = (evaluated(&result), lines_of(&evaluations));
+    if let Some((update, split, mode)) = said.keys().chain(there.keys()).find(|of| said.get(of) != there.get(of)) {
+        let count = |of: &Counts| of.get(&(*update, split, *mode)).map_or((0, 0), |count| *count);
+        let ((tasks, episodes), (tasks_there, episodes_there)) = (count(&said), count(&there));
+        let why = format!(
+            "of its {} evaluation on `{split}` after update {update} there are {tasks_there} tasks with {episodes_there} episodes, and it \
+             measured {tasks} with {episodes}: its evaluations were cleared away or damaged",
+            mode.as_str()
+        );
+        return Err(again(&why));
+    }
+    Ok(Finished { measured: measured(&evaluations, score)?, result, lines })
+}
+
+impl Finished {
+    /// Scores after its last evaluation.
+    fn last(&self) -> &[f64] {
+        self.measured.points.last().map_or(&[], |(_, scores)| scores)
+    }
+
+    /// Scores of every evaluation, by what was spent until then.
+    fn curve(&self) -> Vec<Point> {
+        let point =
+            |(update, scores): &(u32, Vec<f64>)| Point { spent: spent_until(&self.lines, *update), scores: scores.clone() };
+        self.measured.points.iter().map(point).collect()
+    }
+}
+
+/// Tasks and episodes of evaluations, by update, split and way of acting.
+type Counts<'a> = BTreeMap<(u32, &'a str, Mode), (usize, usize)>;
+
+/// As a run's result says.
+fn evaluated(result: &RunResult) -> Counts<'_> {
+    let mut counts = Counts::new();
+    for evaluation in &result.evaluations {
+        let counted = |of: &SplitResult| (of.summary.tasks, of.summary.episodes);
+        counts.extend(
+            evaluation.results.iter().map(|result| ((evaluation.update, result.split.as_str(), result.mode), counted(result))),
+        );
+    }
+    counts
+}
+
+/// As the lines are.
+fn lines_of(lines: &[EvaluationLine]) -> Counts<'_> {
+    let mut counts = Counts::new();
+    for line in lines {
+        let count = counts.entry((line.update, line.split.as_str(), line.mode)).or_default();
+        *count = (count.0 + 1, count.1 + line.episodes.len());
+    }
+    counts
+}
+
+/// Tokens that a run spent so far, finished or not.
+fn tokens(run: &Path) -> u64 {
+    if let Ok(Some(result)) = folder::result(run) {
+        return result.ledger.tokens();
+    }
+    let lines = folder::metrics(run).unwrap_or_default();
+    lines.last().and_then(|line| line.metrics.get("cost/tokens")).map_or(0, |tokens| tokens as u64)
+}
+
+/// What counts of a run's evaluations.
+fn measured(lines: &[EvaluationLine], score: &Score) -> Result<Measured, String> {
     let splits: BTreeSet<&str> = lines.iter().map(|line| line.split.as_str()).collect();
     let split = match (&score.split, splits.len()) {
         (Some(split), _) if splits.contains(split.as_str()) => split.clone(),
@@ -118,11 +203,13 @@ fn spent_until(lines: &[MetricsLine], update: u32) -> Vec<f64> {
 }
 
 impl Results {
-    /// Gathers what the cells that are done measured. A cell that failed is listed as one; others are counted as missing.
+    /// Gathers what the cells that are done measured. A cell that failed, or whose records do not fit together, is listed as one that
+    /// failed; others are counted as missing. Cells that are not of the experiment as it is now are left out.
     ///
     /// # Errors
-    /// If records are damaged, runs measured different tasks, or no run is done.
+    /// If an arm cannot be run with what it chose, or no run has a result.
     pub fn read(plan: &Plan, folder: &GridFolder, cells: &[Cell]) -> Result<Results, GridError> {
+        let own: BTreeSet<String> = cells_of(plan, folder)?.0.into_iter().map(|cell| cell.id).collect();
         let mut tasks: Option<Vec<String>> = None;
         let mut of_split = None;
         let mut missing = 0;
@@ -131,50 +218,36 @@ impl Results {
         for arm in &plan.arms {
             let (mut last, mut all) = (Vec::new(), Vec::new());
             let mut ledger = Spent::default();
-            for cell in cells.iter().filter(|cell| cell.arm == arm.name) {
+            for cell in cells.iter().filter(|cell| cell.arm == arm.name && own.contains(&cell.id)) {
                 let state = folder.state(cell)?;
                 let run = folder.run(cell);
                 if cell.tries.is_some() {
-                    ledger.tuning_tokens += folder::result(&run)?.map_or(0, |result| result.ledger.tokens());
+                    ledger.tuning_tokens += tokens(&run);
                     continue;
                 }
                 let result = match state {
-                    State::Done => measured(&run, &plan.spec.score),
+                    State::Done => finished(&run, &plan.spec.score),
                     State::Failed(failure) => Err(failure.reason),
                     State::Waiting | State::Running { .. } | State::Stopped { .. } => {
                         missing += 1;
                         continue;
                     }
                 };
-                let result = result.and_then(|measured| {
+                let result = result.and_then(|finished| {
+                    let measured = &finished.measured;
                     let known = tasks.get_or_insert_with(|| measured.tasks.clone());
                     of_split.get_or_insert((measured.split.clone(), measured.mode));
                     if *known == measured.tasks {
-                        Ok(measured)
+                        Ok(finished)
                     } else {
                         Err("it measured other tasks than the runs before it".into())
                     }
                 });
-                let lines = if result.is_ok() { folder::metrics(&run)? } else { Vec::new() };
-                // What was cleared away would count as nothing spent.
-                let updates = folder::result(&run)?.map_or(0, |result| result.update);
-                let recorded = lines.last().map_or(0, |line| line.update);
-                let result = result.and_then(|measured| {
-                    if recorded == updates {
-                        return Ok(measured);
-                    }
-                    Err(format!("its metrics end at update {recorded}, and it at {updates}: they were cleared away or damaged; remove `{}` and run the grid again", run.display()))
-                });
-                if result.is_ok() {
-                    ledger.add(&lines);
-                    ledger.eval_tokens += folder::result(&run)?.map_or(0.0, |result| result.eval_tokens as f64);
+                if let Ok(finished) = &result {
+                    ledger.add(finished);
                 }
-                let point =
-                    |(update, scores): &(u32, Vec<f64>)| Point { spent: spent_until(&lines, *update), scores: scores.clone() };
-                let points = result.as_ref().map(|measured| measured.points.iter().map(point).collect()).map_err(String::clone);
-                all.push(Run { seed: cell.seed, result: points });
-                let final_scores = result.map(|mut measured| measured.points.pop().map_or_else(Vec::new, |(_, scores)| scores));
-                last.push(Run { seed: cell.seed, result: final_scores });
+                all.push(Run { seed: cell.seed, result: result.as_ref().map(Finished::curve).map_err(String::clone) });
+                last.push(Run { seed: cell.seed, result: result.map(|finished| finished.last().to_vec()) });
             }
             spent.push((arm.name.clone(), ledger.mean()));
             if !last.is_empty() {
@@ -200,8 +273,9 @@ impl Results {
 
 impl Spent {
     /// Adds a finished run.
-    fn add(&mut self, lines: &[MetricsLine]) {
+    fn add(&mut self, Finished { result, lines, .. }: &Finished) {
         self.runs += 1;
+        self.eval_tokens += result.eval_tokens as f64;
         if let Some(last) = lines.last() {
             self.updates += f64::from(last.update);
             for (name, x) in &last.metrics.0 {
@@ -237,6 +311,19 @@ pub struct Chosen {
     pub tried: Vec<(Vec<String>, Option<f64>)>,
     /// Place of the best; the first of equals, and the first of all where none finished.
     pub best: usize,
+    /// Tuning runs that are done and have no score. They are in no mean, as those that failed.
+    pub unread: Vec<Unread>,
+}
+
+/// A tuning run that is done and has no score.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The settings that it tried.
+    pub tries: Vec<String>,
+    /// Its seed.
+    pub seed: u64,
+    /// Why, and what to do.
+    pub why: String,
 }
 
 impl Chosen {
@@ -255,6 +342,7 @@ type Tried = (Vec<String>, Vec<f64>);
 /// If records are damaged.
 pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Option<BTreeMap<String, Chosen>>, GridError> {
     let mut by_arm: BTreeMap<String, Vec<Tried>> = BTreeMap::new();
+    let mut unread: BTreeMap<&str, Vec<Unread>> = BTreeMap::new();
     for cell in tuning {
         let tries = cell.tries.clone().unwrap_or_default();
         let of_arm = by_arm.entry(cell.arm.clone()).or_default();
@@ -263,12 +351,10 @@ pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Optio
         }
         let scores = &mut of_arm.iter_mut().find(|(known, _)| *known == tries).expect("pushed above").1;
         match folder.state(cell)? {
-            State::Done => {
-                // A run without a score is out of the choice, as one that failed is.
-                if let Some((_, last)) = measured(&folder.run(cell), &plan.spec.score).ok().and_then(|mut of| of.points.pop()) {
-                    scores.push(last.iter().sum::<f64>() / last.len().max(1) as f64);
-                }
-            }
+            State::Done => match finished(&folder.run(cell), &plan.spec.score) {
+                Ok(finished) => scores.push(finished.last().iter().sum::<f64>() / finished.last().len().max(1) as f64),
+                Err(why) => unread.entry(&cell.arm).or_default().push(Unread { tries, seed: cell.seed, why }),
+            },
             State::Failed(_) => {}
             State::Waiting | State::Running { .. } | State::Stopped { .. } => return Ok(None),
         }
@@ -279,7 +365,8 @@ pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Optio
         let tried: Vec<(Vec<String>, Option<f64>)> = tried.into_iter().map(|(tries, scores)| (tries, mean(&scores))).collect();
         let best = (0..tried.len()).filter(|i| tried[*i].1.is_some()).reduce(|a, b| if tried[b].1 > tried[a].1 { b } else { a });
         // What failed with every setting is run with the first, and recorded: the other arms go on.
-        all.insert(arm, Chosen { tried, best: best.unwrap_or(0) });
+        let unread = unread.remove(arm.as_str()).unwrap_or_default();
+        all.insert(arm, Chosen { tried, best: best.unwrap_or(0), unread });
     }
     Ok(Some(all))
 }

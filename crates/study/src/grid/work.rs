@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -19,6 +19,10 @@ use super::slurm::Job;
 
 /// Exit code of a cell's process that found its run in the hands of another one.
 pub const BUSY: i32 = 75;
+
+// By POSIX, on every system that has them.
+const SIGINT: i32 = 2;
+const SIGTERM: i32 = 15;
 
 /// How often processes are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -94,7 +98,10 @@ pub enum Outcome {
         killed: usize,
     },
     /// It was asked to stop.
-    Stopped,
+    Stopped {
+        /// Cells whose process ended before it had saved: they go on from what they had saved before.
+        killed: usize,
+    },
 }
 
 /// Runs what is missing of a grid: tuning runs first, then the runs that are reported.
@@ -106,14 +113,17 @@ pub fn work(plan: &Plan, folder: &GridFolder, how: &Work, on: &mut dyn FnMut(Eve
     if !tuning.is_empty() {
         folder.plan_tuning(&tuning)?;
         match stage(folder, how, &tuning, true, on)? {
-            None => return Ok(Outcome::Stopped),
+            Staged { stopped: true, killed } => return Ok(Outcome::Stopped { killed }),
+            Staged { killed: 0, .. } => {}
             // Nothing can be chosen yet.
-            Some(killed) if killed > 0 => return Ok(Outcome::Finished { failed: failures(folder, tuning.iter())?, killed }),
-            Some(_) => {}
+            Staged { killed, .. } => return Ok(Outcome::Finished { failed: failures(folder, tuning.iter())?, killed }),
         }
     }
     let reported = reported(plan, folder, &tuning)?;
-    let Some(killed) = stage(folder, how, &reported, false, on)? else { return Ok(Outcome::Stopped) };
+    let Staged { stopped, killed } = stage(folder, how, &reported, false, on)?;
+    if stopped {
+        return Ok(Outcome::Stopped { killed });
+    }
     Ok(Outcome::Finished { failed: failures(folder, tuning.iter().chain(&reported))?, killed })
 }
 
@@ -162,14 +172,27 @@ struct Running<'a> {
     since: Instant,
 }
 
-/// How many cells' processes were killed; `None` if it was asked to stop.
+/// How a stage ended.
+struct Staged {
+    /// Whether it was asked to stop.
+    stopped: bool,
+    /// Cells whose process was killed.
+    killed: usize,
+}
+
+/// Whether a process was killed: by a signal, or by itself at the second one that asked it to stop.
+fn was_killed(status: ExitStatus) -> bool {
+    status.signal().is_some() || [SIGINT, SIGTERM].iter().any(|signal| status.code() == Some(128 + signal))
+}
+
+/// Runs what is missing of some cells.
 fn stage(
     folder: &GridFolder,
     how: &Work,
     cells: &[Cell],
     tuning: bool,
     on: &mut dyn FnMut(Event<'_>),
-) -> Result<Option<usize>, GridError> {
+) -> Result<Staged, GridError> {
     let (missing, mut done) = missing(folder, cells, how.retry)?;
     // Those that are neither done, nor failed, nor run by us; and when each is to be looked at next.
     let mut waiting: Vec<(&Cell, Instant)> = missing.into_iter().map(|cell| (cell, Instant::now())).collect();
@@ -191,14 +214,14 @@ fn stage(
                 }
                 State::Failed(Failure { reason }) => on(Event::Failed { cell, reason: &reason }),
                 _ if status.code() == Some(BUSY) => waiting.push((cell, Instant::now() + ELSEWHERE)),
-                _ if how.stop.load(Ordering::Relaxed) => {}
-                // It stopped when somebody asked it to: it goes on.
-                _ if status.success() => waiting.push((cell, Instant::now() + ELSEWHERE)),
                 // Not its fault, as far as is known: out of memory, an impatient administrator. What it saved is good.
-                _ if status.signal().is_some() => {
+                _ if was_killed(status) => {
                     killed += 1;
                     on(Event::Killed { cell, how: &status.to_string() });
                 }
+                _ if how.stop.load(Ordering::Relaxed) => {}
+                // It stopped when somebody asked it to: it goes on.
+                _ if status.success() => waiting.push((cell, Instant::now() + ELSEWHERE)),
                 _ => {
                     let reason =
                         format!("its process ended ({status}) without a word; the end of its log: {}", end_of(folder, cell));
@@ -213,7 +236,7 @@ fn stage(
                 stopping = true;
             }
             if running.is_empty() {
-                return Ok(None);
+                return Ok(Staged { stopped: true, killed });
             }
         } else {
             while running.len() < how.jobs.max(1) {
@@ -236,7 +259,7 @@ fn stage(
                 }
             }
             if running.is_empty() && waiting.is_empty() {
-                return Ok(Some(killed));
+                return Ok(Staged { stopped: false, killed });
             }
         }
         sleep(LOOK);
