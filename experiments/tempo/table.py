@@ -28,8 +28,8 @@ def runs(folder):
     arms = {}
     for cell in cells:
         found = glob.glob(os.path.join(glob.escape(folder), "cells", f"*-{cell['id'][:8]}", f"seed-{cell['seed']}", "metrics.jsonl"))
-        if not found:
-            print(f"{cell['arm']}, seed {cell['seed']}: not there yet", file=sys.stderr)
+        if not found or not os.path.exists(os.path.join(os.path.dirname(found[0]), "result.json")):
+            print(f"{cell['arm']}, seed {cell['seed']}: not finished", file=sys.stderr)
             continue
         with open(found[0], encoding="utf-8") as file:
             arms.setdefault(cell["arm"], []).append([json.loads(line) for line in file])
