@@ -5,9 +5,10 @@ mod toy;
 
 use std::collections::BTreeMap;
 
-use ascribe_core::End;
 use ascribe_core::environment::SnapshotKind;
 use ascribe_core::log::{GroupLog, Limit, Origin, TurnLog};
+use ascribe_core::{BuildContext, End, Slot, TaskSetConfig};
+use ascribe_environments as _;
 use serde_json::Value;
 use toy::{Nature, World};
 
@@ -138,6 +139,32 @@ fn new_tasks_never_dry_up_and_officially_do() {
 }
 
 #[test]
+fn starts_are_distributed_as_boundaries_at_one_over_the_number_of_macro_steps() {
+    // Every episode has five macro steps.
+    let depths = |share: f64| -> Vec<f64> {
+        let mut world = World::scripted(Nature { turns: 10, ..Nature::default() }, without_end(10));
+        let body = format!("turns = 2\nstarts = 10\nbranches = 4\ncapacity = 64\nfresh_share = {share}");
+        let mut walking = world.strategy("macro-step", &body);
+        let mut counts = vec![0.0; 5];
+        for update in 0..600 {
+            for group in world.collect(&mut *walking) {
+                if update >= 100 {
+                    counts[group.before / 2] += 1.0 / 5000.0;
+                }
+            }
+        }
+        counts
+    };
+    let even = depths(0.2);
+    // Each is a fifth; 5,000 draws that depend on each other.
+    assert!(even.iter().all(|share| (share - 0.2).abs() < 0.03), "{even:?}");
+    // Fewer new tasks go deeper, more stay near the beginning.
+    let (deep, shallow) = (depths(0.05), depths(0.5));
+    assert!(deep[4] > 0.4 && deep.is_sorted(), "{deep:?}");
+    assert!(shallow[4] < 0.1 && shallow.iter().rev().is_sorted(), "{shallow:?}");
+}
+
+#[test]
 fn states_leave_when_used_or_stay_until_they_are_evicted() {
     let sizes = |body: &str| -> Vec<(f64, f64, f64)> {
         let mut world = World::scripted(Nature { turns: 100, ..Nature::default() }, without_end(100));
@@ -195,7 +222,10 @@ fn tamper(walking: &mut dyn ascribe_core::RolloutStrategy, change: impl FnOnce(&
 
 /// What became of a start whose stored state was changed in this way: the reason of its failure.
 fn lost(nature: Nature, change: impl FnOnce(&mut Value)) -> String {
-    let mut world = World::scripted(Nature { turns: 50, ..nature }, without_end(50));
+    lost_in(World::scripted(Nature { turns: 50, ..nature }, without_end(50)), change)
+}
+
+fn lost_in(mut world: World, change: impl FnOnce(&mut Value)) -> String {
     let mut walking = world.strategy("macro-step", "turns = 3\nstarts = 1\nbranches = 2\nfresh_share = 0.0\ncapacity = 1");
     world.collect(&mut *walking);
     tamper(&mut *walking, change);
@@ -239,6 +269,28 @@ fn what_does_not_come_back_is_dropped_counted_and_never_trained_on() {
     assert!(reason.contains("replaying deed 2, `c`: the state after it is another one, from byte 0"), "{reason}");
     let reason = lost(replay, |state| state["state"]["back"]["shown"] = serde_json::json!("coin"));
     assert!(reason.contains("the observation differs from the saved one at byte 4"), "{reason}");
+}
+
+#[test]
+fn a_state_of_another_environment_or_version_is_refused_by_name() {
+    let knights = || {
+        let config: Slot<dyn TaskSetConfig> = toml::from_str("knights = { max_probes = 12 }").unwrap();
+        let context = BuildContext {
+            seeds: toy::SEEDS,
+            device: "cpu",
+            threads: 1,
+            environment: None,
+            nodes: std::collections::BTreeSet::new(),
+            base: std::path::PathBuf::new(),
+        };
+        World::of(config.build(&context).unwrap(), without_end(12), 10_000)
+    };
+    let reason = lost_in(knights(), |state| state["state"]["back"]["snapshot"]["fingerprint"] = "knights/0/older".into());
+    assert!(reason.contains("the snapshot belongs to `knights/0/older`, this is `knights/1/"), "{reason}");
+    let reason = lost_in(knights(), |state| state["state"]["back"]["snapshot"]["version"] = 99.into());
+    assert!(reason.contains("the snapshot has format 99, this version reads 1"), "{reason}");
+    let reason = lost_in(knights(), |state| state["state"]["back"]["snapshot"]["bytes"][0] = 255.into());
+    assert!(reason.contains("a state was not restored: the snapshot is damaged"), "{reason}");
 }
 
 #[test]

@@ -295,7 +295,12 @@ impl World {
 
     /// A world whose policy reads so many tokens at most.
     pub fn limited(nature: Nature, script: Vec<&'static str>, limit: usize) -> Self {
-        let tasks = Box::new(Walks::new(nature));
+        Self::of(Box::new(Walks::new(nature)), script, limit)
+    }
+
+    /// These tasks, and a reader who may understand nothing of them.
+    pub fn of(tasks: Box<dyn TaskSet>, script: Vec<&'static str>, limit: usize) -> Self {
+        let snapshots = tasks.capabilities().snapshot == SnapshotKind::Exact;
         let reader = Reader { script, limit, ..Reader::new(&*tasks) };
         let deeds = reader.deeds.clone();
         Self {
@@ -305,7 +310,7 @@ impl World {
             deeds,
             ledger: Ledger::default(),
             metrics: Metrics::default(),
-            keep: Keep { privileged: false, snapshots: nature.snapshot == SnapshotKind::Exact },
+            keep: Keep { privileged: false, snapshots },
             now: Now::default(),
             drawn: 0,
         }
