@@ -339,8 +339,10 @@ fn damaged_records_are_failed_cells() {
     }
     let status = said(&place.ascribe(&["grid", "status", "runs/study"]));
     assert_eq!(status.lines().filter(|line| line.contains(" failed ")).count(), 2, "{status}");
+    // A damaged tuning run changes no choice, and so runs nothing anew.
     let out = place.ascribe(&["grid", "resume", "runs/study"]);
     assert_eq!(out.status.code(), Some(1), "{}", said(&out));
+    assert!(said(&out).contains("Until then nothing is chosen") && !said(&out).contains("begins:"), "{}", said(&out));
     // The remedy is one.
     for (arm, seed) in [("grpo", 0), ("grpo", 1), ("rloo", 0), ("rloo", 1), ("rloo", 1_000_000), ("rloo", 1_000_001)] {
         std::fs::remove_dir_all(run_of(arm, seed)).unwrap();

@@ -209,7 +209,10 @@ fn finished(plan: &Plan, folder: &GridFolder, failed: usize) -> Result<ExitCode,
     say(&text);
     if failed > 0 {
         let shown = folder.path().display();
-        complain(&format!("{failed} cells failed; see `ascribe grid status {shown}`, and try them again with --retry"));
+        complain(&format!(
+            "{failed} cells failed; `ascribe grid status {shown}` says why. --retry tries those again that failed while they ran; of one whose \
+             records are damaged, remove the folder first"
+        ));
     }
     if unread > 0 {
         complain(&format!("{unread} cells are done and have no result; why, and what to do, stands above"));

@@ -298,6 +298,12 @@ impl<'a> Session<'a> {
         if let Some(warning) = fades.and_then(|decay| decay.warning(about.max_turns, about.max_action_tokens)) {
             warn(self.progress, &format!("phase `{}`: {warning}", phase.name));
         }
+        // Its line in the results would read like one of a phase that ran.
+        if self.state.phase_update == 0 && self.now.phase_updates > 0 && spent(&self.settings.budget, &self.live.world.ledger) {
+            let text =
+                format!("phase `{}` runs no update: the phases before it have spent the budget; raise `budget`", phase.name);
+            warn(self.progress, &text);
+        }
         Ok(())
     }
 

@@ -38,7 +38,7 @@ const COLUMN: &str = "prefix_ratio";
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrefixRatio {
-    /// Smallest ratio; below `max`.
+    /// Smallest ratio, 1 or less.
     #[serde(default = "zero")]
     pub min: NonNegative,
     /// Largest ratio, 1 or more.

@@ -5,7 +5,7 @@
 //!
 //! `p ← p + step_size · (solved / members − p)`
 //!
-//! and a group whose members all failed to run changes nothing. Every draw takes task `i` with probability
+//! and a group whose members all failed to run changes nothing, nor does one that holds pieces of episodes alone (`macro-step`). Every draw takes task `i` with probability
 //!
 //! `q_i = floor / n + (1 − floor) · s_i / Σ_j s_j`
 //!

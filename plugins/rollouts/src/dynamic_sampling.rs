@@ -14,7 +14,8 @@
 //!
 //! Edge cases: what is short after `max_rounds` is reported (`rollout/refill/short`), and the update goes on with what there is, be
 //! it nothing. Groups above the number are dropped, or kept for the next update (`surplus = "keep"`), one update older than
-//! the policy then. Every round draws new tasks. Dropped groups count in `cost/dropped_groups`, and all that was spent on
+//! the policy then. A group with a path that stopped at the end of a macro step is kept: what that is worth is not known yet. Every round
+//! draws new tasks. Dropped groups count in `cost/dropped_groups`, and all that was spent on
 //! them in the other counts.
 //!
 //! Where the authors' code differs: it stops the run where `max_num_gen_batches` is not enough; and `seq_reward` may be another
@@ -103,8 +104,11 @@ struct Refill {
     kept: Vec<Stored>,
 }
 
-/// Whether outcomes of paths that were tried differ.
+/// Whether outcomes of paths that were tried differ. What a path is worth that stopped at the end of a macro step is not known yet: its group may.
 fn differs(group: &GroupLog) -> bool {
+    if group.leaves.iter().any(|leaf| leaf.end == End::MacroBoundary) {
+        return true;
+    }
     let outcome = |mut at: Option<usize>| {
         let mut sum = 0.0;
         while let Some(t) = at {
@@ -183,6 +187,7 @@ mod tests {
         assert!(!differs(&group(&[(1.0, WON), (0.0, End::Failed("broken".into()))])));
         assert!(!differs(&group(&[(1.0, WON), (0.0, End::Untried)])));
         assert!(!differs(&group(&[(1.0, WON)])) && !differs(&group(&[])));
+        assert!(differs(&group(&[(0.0, WON), (0.0, End::MacroBoundary)])), "a critic may tell them apart");
         // Rewards before a fork count on both sides, rewards on tokens too.
         let mut forked = group(&[(1.0, WON), (0.5, WON), (0.0, WON)]);
         forked.leaves.remove(0);

@@ -168,12 +168,13 @@ impl GridFolder {
             let path = given_in.join(path);
             path.strip_prefix(&current).map(Path::to_path_buf).unwrap_or(path)
         };
+        let file = given_in.join(&manifest.file);
         manifest.file = seen(&manifest.file);
-        if !manifest.file.is_file() {
+        if !file.is_file() {
             return Err(GridError::Changed(format!(
                 "the experiment `{}` of the grid in `{}` is not there: bring it back, or, where it was moved, give `ascribe grid run FILE` \
                  once in the folder that `run.dir` is seen from now; what is done stays done",
-                given_in.join(&manifest.file).display(),
+                file.display(),
                 self.path.display()
             )));
         }
@@ -193,7 +194,11 @@ impl GridFolder {
 
     /// What was asked, as it stands on the disk, and the folder in which that was.
     fn found(&self) -> Result<(Manifest, PathBuf), GridError> {
-        let manifest = self.recorded()?.ok_or_else(|| self.no_grid(format!("it has no `{MANIFEST}`")))?;
+        let manifest = self.recorded()?.ok_or_else(|| {
+            self.no_grid(format!(
+                "it has no `{MANIFEST}`; where one was lost, `ascribe grid run FILE` with its experiment writes it anew"
+            ))
+        })?;
         let again = format!("give `ascribe grid run {}` there once; what is done stays done", manifest.file.display());
         if manifest.format < FORMAT {
             return Err(GridError::Changed(format!(
@@ -293,7 +298,9 @@ impl GridFolder {
             None if self.path.join(MANIFEST).exists() => {
                 Err(GridError::Changed(format!("`{}` is not there: {remedy}", self.path.join(CELLS).display())))
             }
-            None => Err(self.no_grid(format!("it has no `{MANIFEST}`"))),
+            None => Err(self.no_grid(format!(
+                "it has no `{MANIFEST}`; where one was lost, `ascribe grid run FILE` with its experiment writes it anew"
+            ))),
         }
     }
 

@@ -69,12 +69,19 @@ struct Finished {
     measured: Measured,
 }
 
+/// Why a run that is done cannot be used.
+struct Unusable {
+    why: String,
+    /// Whether its records are damaged or were cleared away, so that it has to be run again.
+    damaged: bool,
+}
+
 /// Reads a run that is done.
 ///
 /// # Errors
 /// If its records are damaged or were cleared away, which would show as a run that spent less or ended earlier; or if it has no score.
-fn finished(run: &Path, score: &Score) -> Result<Finished, String> {
-    let again = |why: &str| run_again(run, why);
+fn finished(run: &Path, score: &Score) -> Result<Finished, Unusable> {
+    let again = |why: &str| Unusable { why: run_again(run, why), damaged: true };
     let unreadable = |e: RunError| again(&e.to_string());
     let result = folder::result(run).map_err(unreadable)?.ok_or_else(|| again("it is not done"))?;
     let lines = folder::metrics(run).map_err(unreadable)?;
@@ -95,7 +102,8 @@ fn finished(run: &Path, score: &Score) -> Result<Finished, String> {
         );
         return Err(again(&why));
     }
-    Ok(Finished { measured: measured(&evaluations, score)?, result, lines })
+    let measured = measured(&evaluations, score).map_err(|why| Unusable { why, damaged: false })?;
+    Ok(Finished { measured, result, lines })
 }
 
 impl Finished {
@@ -226,7 +234,7 @@ impl Results {
                     continue;
                 }
                 let result = match state {
-                    State::Done => finished(&run, &plan.spec.score),
+                    State::Done => finished(&run, &plan.spec.score).map_err(|of| of.why),
                     State::Failed(failure) => Err(failure.reason),
                     State::Waiting | State::Running { .. } | State::Stopped { .. } => {
                         missing += 1;
@@ -324,6 +332,8 @@ pub struct Unread {
     pub seed: u64,
     /// Why, and what to do.
     pub why: String,
+    /// Whether its records are damaged or were cleared away: nothing is chosen until it was run again, or given up.
+    pub damaged: bool,
 }
 
 impl Chosen {
@@ -353,8 +363,14 @@ pub fn chosen(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Optio
         match folder.state(cell)? {
             State::Done => match finished(&folder.run(cell), &plan.spec.score) {
                 Ok(finished) => scores.push(finished.last().iter().sum::<f64>() / finished.last().len().max(1) as f64),
-                Err(why) => unread.entry(&cell.arm).or_default().push(Unread { tries, seed: cell.seed, why }),
+                Err(Unusable { why, damaged }) => {
+                    unread.entry(&cell.arm).or_default().push(Unread { tries, seed: cell.seed, why, damaged });
+                }
             },
+            State::Failed(failure) if folder::result(&folder.run(cell)).is_err() => {
+                let damaged = Unread { tries, seed: cell.seed, why: failure.reason, damaged: true };
+                unread.entry(&cell.arm).or_default().push(damaged);
+            }
             State::Failed(_) => {}
             State::Waiting | State::Running { .. } | State::Stopped { .. } => return Ok(None),
         }

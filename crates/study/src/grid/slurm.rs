@@ -144,7 +144,7 @@ pub fn submit(plan: &Plan, folder: &GridFolder, how: &Slurm, on: &mut dyn FnMut(
             return chain(plan, folder, how, &missing, [JobKind::Tuning, JobKind::Next], on);
         }
     }
-    let reported = reported(plan, folder, &tuning)?;
+    let reported = reported(plan, folder, &tuning, how.retry)?;
     let (missing, done) = missing(folder, &reported, how.retry)?;
     on(Event::Planned { tuning: false, cells: reported.len(), done });
     if missing.is_empty() {

@@ -119,7 +119,7 @@ pub fn work(plan: &Plan, folder: &GridFolder, how: &Work, on: &mut dyn FnMut(Eve
             Staged { killed, .. } => return Ok(Outcome::Finished { failed: failures(folder, tuning.iter())?, killed }),
         }
     }
-    let reported = reported(plan, folder, &tuning)?;
+    let reported = reported(plan, folder, &tuning, how.retry)?;
     let Staged { stopped, killed } = stage(folder, how, &reported, false, on)?;
     if stopped {
         return Ok(Outcome::Stopped { killed });
@@ -128,8 +128,20 @@ pub fn work(plan: &Plan, folder: &GridFolder, how: &Work, on: &mut dyn FnMut(Eve
 }
 
 /// The runs that are reported, with what their arms chose. They are recorded in the folder.
-pub(super) fn reported(plan: &Plan, folder: &GridFolder, tuning: &[Cell]) -> Result<Vec<Cell>, GridError> {
+///
+/// * `without`: choose without tuning runs whose records are damaged.
+pub(super) fn reported(plan: &Plan, folder: &GridFolder, tuning: &[Cell], without: bool) -> Result<Vec<Cell>, GridError> {
     let chosen = chosen(plan, folder, tuning)?.unwrap_or_default();
+    let damaged = chosen.iter().find_map(|(arm, choice)| Some((arm, choice.unread.iter().find(|run| run.damaged)?)));
+    if let Some((arm, run)) = damaged.filter(|_| !without) {
+        return Err(GridError::Changed(format!(
+            "arm `{arm}`, tuning {}, seed {}: {}. Until then nothing is chosen: another choice would run the arm anew, what is done of it \
+             included; --retry chooses without that run",
+            run.tries.join(" "),
+            run.seed,
+            run.why
+        )));
+    }
     let chosen: BTreeMap<String, Vec<String>> =
         chosen.into_iter().map(|(arm, choice)| (arm, choice.settings().to_vec())).collect();
     let reported = plan.reported(&chosen)?;

@@ -33,7 +33,7 @@ use ascribe_core::log::{End, GroupLog, Limit};
 use ascribe_core::play::{Crowd, Decode, Play, Start, State};
 use ascribe_core::range::{AtLeast, Between, Positive, Unit};
 use ascribe_core::rollout::{Acting, RolloutError, node};
-use ascribe_core::{BuildContext, BuildError, Draw, Need, Provide, RolloutConfig, RolloutStrategy, plugin};
+use ascribe_core::{BuildContext, BuildError, Draw, Metrics, Need, Provide, RolloutConfig, RolloutStrategy, plugin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -221,6 +221,11 @@ fn depths(group: &GroupLog) -> Vec<usize> {
     group.leaves.iter().map(|leaf| leaf.turn.map_or(0, |turn| of_turn[turn])).collect()
 }
 
+/// Reports a count; rounds of one update add up.
+fn count(metrics: &mut Metrics, name: &str, n: usize) {
+    metrics.set(name, metrics.get(name).unwrap_or(0.0) + n as f64);
+}
+
 impl RolloutStrategy for Walking {
     fn collect(&mut self, acting: &mut Acting<'_>) -> Result<Vec<GroupLog>, RolloutError> {
         let update = acting.now.update;
@@ -248,17 +253,17 @@ impl RolloutStrategy for Walking {
             before.resize(first + n_lost, 0);
         }
         let metrics = &mut *acting.metrics;
-        metrics.set("td/fresh_states", (n_fresh + n_lost) as f64);
-        metrics.set("td/restore_failures", n_lost as f64);
+        count(metrics, "td/fresh_states", n_fresh + n_lost);
+        count(metrics, "td/restore_failures", n_lost);
         let begun = (0..before.len()).filter(|group| !played.lost.contains(group));
         let indices: Vec<f64> = begun.map(|group| f64::from(before[group])).collect();
         metrics.set("td/macro_index_mean", indices.iter().sum::<f64>() / indices.len().max(1) as f64);
         metrics.summarise("td/start_age", drawn.iter().map(|state| state.age(update) as f64));
-        metrics.set("td/new_endpoints", played.boundaries.len() as f64);
+        count(metrics, "td/new_endpoints", played.boundaries.len());
         let new = played.boundaries.into_iter().map(|(task, state, group)| (task, state, before[group] + 1));
         let evicted = self.store.add(update, new);
-        metrics.set("td/evicted", evicted.states as f64);
-        metrics.set("td/evicted_unused", evicted.unused as f64);
+        count(metrics, "td/evicted", evicted.states);
+        count(metrics, "td/evicted_unused", evicted.unused);
         metrics.set("td/store_size", self.store.states().len() as f64);
         metrics.set("td/store_tasks", self.store.n_tasks() as f64);
         metrics.summarise("td/store_age", self.store.states().map(|state| state.age(update) as f64));
