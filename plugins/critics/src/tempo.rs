@@ -9,7 +9,8 @@ use ascribe_core::objective::Sums;
 use ascribe_core::policy::{OptimStep, Part};
 use ascribe_core::rows::column::{ADVANTAGE, BEHAVIOR_LOGPROB, OLD_LOGPROB};
 use ascribe_core::{
-    AdvantageEstimator, Batch, Credit, CriticConfig, NamedCritic, Objective, RolloutConfig, RolloutStrategy, RowSet, Slot,
+    AdvantageEstimator, Batch, Credit, CriticConfig, Metrics, NamedCritic, Objective, RolloutConfig, RolloutStrategy, RowSet,
+    Slot,
 };
 use ascribe_rollouts::StateStore;
 
@@ -43,6 +44,8 @@ fn taught() -> World {
 }
 
 fn collect(world: &mut World, walking: &mut dyn RolloutStrategy) -> Vec<GroupLog> {
+    // Counts are an update's.
+    world.metrics = Metrics::default();
     let groups = world.act(|acting| walking.collect(acting)).expect("collected");
     world.now.update += 1;
     groups
