@@ -49,7 +49,7 @@ plugin! {
     }
     impl RolloutConfig for Expert {
         fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {
-            crate::check_size(self.groups, self.group_size)?;
+            crate::check_size(("groups", self.groups), ("group_size", self.group_size))?;
             Ok(Box::new(self.clone()))
         }
         fn needs(&self) -> Vec<Need> {

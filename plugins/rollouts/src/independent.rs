@@ -54,7 +54,7 @@ plugin! {
     }
     impl RolloutConfig for Independent {
         fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {
-            crate::check_size(self.groups, self.group_size)?;
+            crate::check_size(("groups", self.groups), ("group_size", self.group_size))?;
             Ok(Box::new(self.clone()))
         }
         fn needs(&self) -> Vec<Need> {

@@ -43,15 +43,15 @@ pub const MOST_EPISODES: u64 = 1 << 20;
 /// A number of episodes, or of tasks, of an update.
 pub type Episodes = Between<1, MOST_EPISODES>;
 
-/// Refuses more episodes than a batch may have.
-fn check_size(groups: Episodes, group_size: Episodes) -> Result<(), BuildError> {
-    let episodes = *groups * *group_size;
+/// Refuses more episodes than a batch may have: groups times members, each by the name of its key.
+fn check_size((groups, n): (&str, Episodes), (members, m): (&str, Episodes)) -> Result<(), BuildError> {
+    let episodes = *n * *m;
     if episodes <= MOST_EPISODES {
         return Ok(());
     }
     Err(BuildError::Config(format!(
-        "`groups` = {} times `group_size` = {} is {episodes} episodes per update, and at most {MOST_EPISODES} fit",
-        *groups, *group_size
+        "`{groups}` = {} times `{members}` = {} is {episodes} episodes per update, and at most {MOST_EPISODES} fit",
+        *n, *m
     )))
 }
 
@@ -87,7 +87,9 @@ mod tests {
         let refused = Err("must be in 1..=1048576, got 9000000000000000000".to_string());
         assert_eq!(size("groups = 9_000_000_000_000_000_000\ngroup_size = 8").map(drop), refused);
         assert_eq!(size("groups = 8\ngroup_size = 9_000_000_000_000_000_000").map(drop), refused);
-        let check = |toml: &str| size(toml).map(|c| check_size(c.groups, c.group_size).map_err(|e| e.to_string()));
+        let check = |toml: &str| {
+            size(toml).map(|c| check_size(("groups", c.groups), ("group_size", c.group_size)).map_err(|e| e.to_string()))
+        };
         assert_eq!(check("groups = 1024\ngroup_size = 1024"), Ok(Ok(())));
         let told = check("groups = 1025\ngroup_size = 1024").unwrap().unwrap_err();
         let want = "`groups` = 1025 times `group_size` = 1024 is 1049600 episodes per update, and at most 1048576 fit";

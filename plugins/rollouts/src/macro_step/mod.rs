@@ -99,13 +99,7 @@ plugin! {
     }
     impl RolloutConfig for MacroStep {
         fn build(&self, _context: &BuildContext<'_>) -> Result<Box<dyn RolloutStrategy>, BuildError> {
-            let episodes = *self.starts * *self.branches;
-            if episodes > crate::MOST_EPISODES {
-                return Err(BuildError::Config(format!(
-                    "`starts` = {} times `branches` = {} is {episodes} episodes per update, and at most {} fit",
-                    *self.starts, *self.branches, crate::MOST_EPISODES
-                )));
-            }
+            crate::check_size(("starts", self.starts), ("branches", self.branches))?;
             Ok(Box::new(Walking { store: StateStore::new(self.capacity.get()), config: self.clone() }))
         }
         fn needs(&self) -> Vec<Need> {
