@@ -297,6 +297,19 @@ fn an_experiment_that_was_edited_is_told() {
     assert_eq!(scores(), before);
 }
 
+/// It is measured where the phase before it ended, which is no sign of damage.
+#[test]
+fn a_phase_that_the_budget_leaves_no_update_has_a_result() {
+    let phases = "[[phase]]\nname = \"first\"\n[[phase]]\nname = \"second\"\n[budget]\ntokens = 20_000";
+    let place = Place::new(&experiment(1000, phases).replace("controls.random = [\"grpo\"]", ""));
+    let out = place.ascribe(&["grid", "run", "study.toml"]);
+    assert!(out.status.success() && !said(&out).contains("without a result"), "{}", said(&out));
+    let measured = |(path, bytes): (PathBuf, Vec<u8>)| {
+        path.ends_with("evaluations.jsonl") && String::from_utf8_lossy(&bytes).contains("\"phase\":\"second\"")
+    };
+    assert_eq!(place.results().into_iter().map(measured).filter(|of| *of).count(), 6);
+}
+
 /// What is damaged costs its own cell, and never shows as an earlier score.
 #[test]
 fn damaged_records_are_failed_cells() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ascribe_run::RunError;
-use ascribe_run::evaluate::{Mode, SplitResult};
+use ascribe_run::evaluate::Mode;
 use ascribe_run::folder::{self, RunResult};
 use ascribe_run::records::{EpisodeResult, EvaluationLine, MetricsLine};
 
@@ -92,8 +92,8 @@ fn finished(run: &Path, score: &Score) -> Result<Finished, Unusable> {
     }
     let evaluations = folder::evaluations(run).map_err(unreadable)?;
     let (said, there) = (evaluated(&result), lines_of(&evaluations));
-    if let Some((update, split, mode)) = said.keys().chain(there.keys()).find(|of| said.get(of) != there.get(of)) {
-        let count = |of: &Counts| of.get(&(*update, split, *mode)).map_or((0, 0), |count| *count);
+    if let Some((update, phase, split, mode)) = said.keys().chain(there.keys()).find(|of| said.get(of) != there.get(of)) {
+        let count = |of: &Counts| of.get(&(*update, phase, split, *mode)).map_or((0, 0), |count| *count);
         let ((tasks, episodes), (tasks_there, episodes_there)) = (count(&said), count(&there));
         let why = format!(
             "of its {} evaluation on `{split}` after update {update} there are {tasks_there} tasks with {episodes_there} episodes, and it \
@@ -120,17 +120,18 @@ impl Finished {
     }
 }
 
-/// Tasks and episodes of evaluations, by update, split and way of acting.
-type Counts<'a> = BTreeMap<(u32, &'a str, Mode), (usize, usize)>;
+/// Tasks and episodes of evaluations, by update, phase, split and way of acting: a phase without updates is measured at the update at which
+/// the phase before it ended.
+type Counts<'a> = BTreeMap<(u32, &'a str, &'a str, Mode), (usize, usize)>;
 
 /// As a run's result says.
 fn evaluated(result: &RunResult) -> Counts<'_> {
     let mut counts = Counts::new();
     for evaluation in &result.evaluations {
-        let counted = |of: &SplitResult| (of.summary.tasks, of.summary.episodes);
-        counts.extend(
-            evaluation.results.iter().map(|result| ((evaluation.update, result.split.as_str(), result.mode), counted(result))),
-        );
+        for result in &evaluation.results {
+            let of = (evaluation.update, evaluation.phase.as_str(), result.split.as_str(), result.mode);
+            counts.insert(of, (result.summary.tasks, result.summary.episodes));
+        }
     }
     counts
 }
@@ -139,7 +140,8 @@ fn evaluated(result: &RunResult) -> Counts<'_> {
 fn lines_of(lines: &[EvaluationLine]) -> Counts<'_> {
     let mut counts = Counts::new();
     for line in lines {
-        let count = counts.entry((line.update, line.split.as_str(), line.mode)).or_default();
+        let of = (line.update, line.phase.as_str(), line.split.as_str(), line.mode);
+        let count = counts.entry(of).or_default();
         *count = (count.0 + 1, count.1 + line.episodes.len());
     }
     counts

@@ -22,7 +22,7 @@
 //! Where the reproduction differs (`mode = "official"`): numbers beyond the range are clamped, `1.`, `+0.5` and `1e-1` are none, a
 //! cut answer is read; a state without a value is worth 0; limits of turns and tokens are ends, so that `values = "ends"` asks about
 //! macro boundaries alone; states whose answers are all equally good, and single answers without an advantage, are not
-//! trained; without `target = "estimator"` nothing is learned about a group's start.
+//! trained; without `target = "estimator"` nothing is learned about a group's start, unless `starts` says so.
 //!
 //! Cost: a prompt per state that is asked about, fed once for all its answers, and their tokens: the critic's. Learning takes a forward and
 //! backward pass over `samples` prompts with answers per learned state.
@@ -169,6 +169,9 @@ pub struct Generative {
     /// Only states so many turns apart are learned from, counted from a group's start.
     #[serde(default = "every_one")]
     pub every: Many,
+    /// Whether the state that a group starts in is learned from. By default it is; in the official mode only with `target = "estimator"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts: Option<bool>,
     /// What is descended on its answers; `importance-sampling`, where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<Slot<dyn Objective>>,
@@ -283,6 +286,10 @@ impl Generative {
             Mode::Strict => Missing::Absent,
             Mode::Official => Missing::Zero,
         })
+    }
+
+    fn starts(&self) -> bool {
+        self.starts.unwrap_or(self.mode == Mode::Strict || self.target == Target::Estimator)
     }
 
     fn rules(&self) -> Rules {
@@ -453,7 +460,6 @@ impl Judge {
     fn pick(&self, batch: &Batch, credit: &[Credit], acting: &Acting<'_>) -> Vec<((usize, usize), f64)> {
         let config = &self.config;
         let recipe = Recipe { target: config.target, gamma: *config.gamma, lambda: *config.lambda };
-        let without_starts = config.mode == Mode::Official && config.target != Target::Estimator;
         let mut all: Vec<((usize, usize), f64)> = Vec::new();
         for (group, credit) in batch.groups().zip(credit) {
             let reader = Reader::new(group);
@@ -464,7 +470,7 @@ impl Judge {
                 if let Some(target) = target
                     && !std::mem::replace(&mut seen[state], true)
                     && reader.depth(state).is_multiple_of(config.every.get())
-                    && !(without_starts && state == 0)
+                    && (state > 0 || config.starts())
                 {
                     all.push(((group.index(), state), f64::from(target)));
                 }

@@ -359,6 +359,19 @@ fn states_whose_answers_are_equally_good_are_not_trained_officially() {
 }
 
 #[test]
+fn starts_are_learned_from_as_one_says() {
+    for (starts, learned) in [("starts = true\nmode = \"official\"", 20.0), ("starts = false", 16.0), ("starts = true", 20.0)] {
+        let body = format!("agent = \"critic\"\nvalues = \"none\"\n{starts}");
+        let mut world = world(TREE, &body);
+        world.add_node("critic", "scripted", "plan = [\"<value> 0.5 </value>\"]");
+        let batch = world.batch("independent", ROLLOUT);
+        let mut critic = critic(&world, &body);
+        learn(&mut world, &mut critic, &batch);
+        assert_eq!(get(&world, "learned_states"), learned, "{starts}");
+    }
+}
+
+#[test]
 fn a_small_policy_learns_the_form_and_then_to_err_less() {
     let body = "samples = 8\nvalues = \"none\"\nsteps = 10\nmax_tokens = 6";
     let mut world = world(TREE, body);
