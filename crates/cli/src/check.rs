@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use ascribe_config::Loaded;
 use ascribe_core::experiment::{KnobMemory, Phase};
-use ascribe_core::{BuildContext, Experiment, Now, Seeds, graph};
+use ascribe_core::{BuildContext, Experiment, Now, graph};
 use ascribe_study::grid::Plan;
 use toml::{Table, Value};
 
@@ -57,7 +57,7 @@ fn describe(loaded: &Loaded, plan: Option<&Plan>, base: &Path) -> Result<String,
         out += &format!("\n\n{}", heading(loaded.has_phases, phase, &experiment));
         out += &format!("\n{}", indent(&graph_of(phase, &experiment), 2));
         out += &format!("\n\n{}", indent(&needs_of(phase, &experiment), 2));
-        if let Some(warning) = horizon_of(&experiment, base) {
+        for warning in horizon_of(&experiment, base).into_iter().chain(graph::doubt(&experiment)) {
             out += &format!("\n\n  warning: {warning}");
         }
     }
@@ -140,14 +140,7 @@ fn needs_of(phase: &Phase, experiment: &Experiment) -> String {
 /// says how long they are; whether it is shows when the experiment runs.
 fn horizon_of(experiment: &Experiment, base: &Path) -> Option<String> {
     let decay = experiment.estimator.decay()?;
-    let context = BuildContext {
-        seeds: Seeds(experiment.seed),
-        device: &experiment.device,
-        threads: 1,
-        environment: None,
-        nodes: experiment.policy.keys().cloned().collect(),
-        base: base.to_path_buf(),
-    };
+    let context = BuildContext::without_run(experiment, base);
     let tasks = experiment.environment.build(&context).ok()?;
     let about = tasks.capabilities();
     decay.warning(about.max_turns, about.max_action_tokens)

@@ -119,6 +119,28 @@ fn a_horizon_that_vanishes_is_said() {
     assert!(!out.contains("warning"), "{out}");
 }
 
+/// An outcome that has not come yet is no loss; and what lies before a group's start is not in its records.
+#[test]
+fn episodes_in_pieces_are_not_taken_for_whole_ones() {
+    let pieces = "rollout.macro-step={turns=2,starts=2,branches=4}";
+    let check = |more: &[&str]| seen(GOOD, &[&["check", "exp.toml", pieces], more].concat());
+    let warning =
+        "warning: the rollout stops episodes before their end, and the estimator has no value for what is still to come";
+    let (code, out, err) = check(&[]);
+    assert_eq!((code, out.matches(warning).count()), (0, 2), "one for each phase in\n{out}\n{err}");
+    let (code, out, err) = check(&["estimator.td.gamma=1.0", "critic.judge=value-head"]);
+    assert!(code == 0 && !out.contains("warning"), "{out}{err}");
+    let (_, _, err) = seen(GOOD, &["run", "exp.toml", pieces, "updates=1"]);
+    assert!(err.contains(&warning.replace("warning: ", "warning: phase `first`: ")), "{err}");
+
+    let replay = "critic.mc.monte-carlo.restore=replay";
+    assert_eq!(seen(GOOD, &["check", "exp.toml", replay]).0, 0);
+    let (code, _, err) = check(&[replay]);
+    assert_eq!(code, 2);
+    assert!(err.contains("critic `monte-carlo` needs episodes from their task's beginning"), "{err}");
+    assert!(err.contains("rollout `independent`") && !err.contains("rollout `macro-step`"), "{err}");
+}
+
 #[test]
 fn a_bad_experiment_is_rejected_with_its_place() {
     let (code, out, err) = seen(&GOOD.replace("learning_rate", "lerning_rate"), &["check", "exp.toml"]);

@@ -63,6 +63,7 @@ pub fn lacks<'a>(needs: &'a [Need], provided: &[Need]) -> Option<&'a Need> {
         | Need::SomeStates(_)
         | Need::GroupOfAtLeast(_)
         | Need::Chains
+        | Need::WholeEpisodes
         | Need::BehaviorLogprob
         | Need::Entropy
         | Need::Differentiable(_)

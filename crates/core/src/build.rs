@@ -1,8 +1,9 @@
 //! What a plugin that owns files, weights or devices is built from.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::Experiment;
 use crate::environment::Capabilities;
 use crate::seed::Seeds;
 
@@ -37,7 +38,19 @@ pub enum BuildError {
     Device(String),
 }
 
-impl BuildContext<'_> {
+impl<'a> BuildContext<'a> {
+    /// For an experiment's environment that is looked at without a run.
+    pub fn without_run(experiment: &'a Experiment, base: &Path) -> Self {
+        Self {
+            seeds: Seeds(experiment.seed),
+            device: &experiment.device,
+            threads: 1,
+            environment: None,
+            nodes: experiment.policy.keys().cloned().collect(),
+            base: base.to_path_buf(),
+        }
+    }
+
     /// What the environment can do.
     ///
     /// # Panics

@@ -89,11 +89,29 @@ pub fn covered_by(required: &Required, experiment: &Experiment, table: &toml::Ta
     by
 }
 
+/// What a rollout provides.
+fn of_rollout(rollout: &dyn RolloutConfig) -> Vec<Provide> {
+    let whole = rollout.whole_episodes().then_some(Need::WholeEpisodes);
+    rollout.provides().into_iter().chain(whole).collect()
+}
+
+/// What is accepted, and is hardly meant: episodes in pieces, for an estimator that takes what a piece was paid for its outcome.
+pub fn doubt(experiment: &Experiment) -> Option<String> {
+    let of_states = |need: &Need| matches!(need, Need::Signal(_, Scope::State) | Need::SomeStates(_));
+    let values = experiment.estimator.needs().iter().any(of_states);
+    let trains = experiment.train.is_empty() || experiment.train.iter().any(|name| name == experiment.rollout.agent());
+    (trains && !experiment.rollout.whole_episodes() && !values).then(|| {
+        "the rollout stops episodes before their end, and the estimator has no value for what is still to come: what was not paid yet \
+         counts as lost. Take an estimator that goes on with a value (`tempo`, `gae`, `n-step`, `td`), or a rollout of whole episodes"
+            .into()
+    })
+}
+
 /// What each plugin provides, by its key.
 fn providers(experiment: &Experiment, table: &toml::Table) -> Vec<(Vec<String>, Vec<Provide>)> {
     let mut providers = vec![
         (slot(table, &["environment"]), experiment.environment.provides()),
-        (slot(table, &["rollout"]), experiment.rollout.provides()),
+        (slot(table, &["rollout"]), of_rollout(&*experiment.rollout)),
         (slot(table, &["estimator"]), experiment.estimator.targets().into_iter().map(Need::Target).collect()),
     ];
     for (name, critic) in &experiment.critic {
@@ -265,7 +283,7 @@ fn remedy(need: &Need, by: &str, experiment: &Experiment) -> String {
         return format!("another `target`, or one of: {}", who.join(", "));
     }
     for row in plugins(Kind::Rollout) {
-        if example::<Slot<dyn RolloutConfig>>(row.name, row.example).is_some_and(|c| covers(&c.provides(), need)) {
+        if example::<Slot<dyn RolloutConfig>>(row.name, row.example).is_some_and(|c| covers(&of_rollout(&*c), need)) {
             who.push(format!("rollout `{}`", row.name));
         }
     }

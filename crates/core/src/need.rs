@@ -16,6 +16,8 @@ pub enum Need {
     GroupOfAtLeast(u64),
     /// Independent rollouts: no branches.
     Chains,
+    /// Groups that begin where their task does.
+    WholeEpisodes,
     /// Log-probabilities of what was sampled (an expert's actions have none).
     BehaviorLogprob,
     /// Entropies of what was sampled.
@@ -64,6 +66,7 @@ impl fmt::Display for Need {
             Need::Signal(name, Scope::Token) => write!(f, "a column `{name}` on tokens"),
             Need::GroupOfAtLeast(n) => write!(f, "groups of at least {n}"),
             Need::Chains => f.write_str("independent rollouts (no branches)"),
+            Need::WholeEpisodes => f.write_str("episodes from their task's beginning"),
             Need::BehaviorLogprob => f.write_str("log-probabilities of the actions"),
             Need::Entropy => f.write_str("entropies of the actions"),
             Need::Differentiable(column) => write!(f, "a policy that differentiates {column}"),

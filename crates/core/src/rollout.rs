@@ -191,6 +191,12 @@ pub trait RolloutConfig: fmt::Debug + Send + Sync {
     /// What its groups provide: their size, chains, log-probabilities, entropies.
     fn provides(&self) -> Vec<Provide>;
 
+    /// Whether its groups begin where their task does, and its paths go on until the episode is over or a limit is met. Where they stop
+    /// before, an estimator has to say by a value what is still to come.
+    fn whole_episodes(&self) -> bool {
+        true
+    }
+
     /// The policy node that acts.
     fn agent(&self) -> &str;
 

@@ -105,27 +105,47 @@ impl std::fmt::Display for Difference {
 pub type Differing = (String, Option<String>, Option<String>);
 
 /// The keys in which two experiments differ. What differs alike in all phases is said once; a table that only one of them has is
-/// one key, with all that is in it.
+/// one key, with all that is in it. Where they have other phases, these are named, and a phase that only the second has is held against the last
+/// one of the first, which is what it stands in for or comes before.
 pub fn differences(there: &str, asked: &str) -> Vec<Differing> {
     let (Ok(there_table), Ok(asked_table)) = (there.parse::<toml::Table>(), asked.parse::<toml::Table>()) else {
         return vec![("identity".into(), Some(there.into()), Some(asked.into()))];
     };
-    let phases = |table: &toml::Table| -> Vec<String> {
-        let phases = table.get("phase").and_then(toml::Value::as_array);
-        phases.into_iter().flatten().enumerate().map(|(i, phase)| format!("phase.{}.", label(phase, i))).collect()
+    let phases = |table: &toml::Table| -> Vec<(String, toml::Value)> {
+        let phases = table.get(PHASE).and_then(toml::Value::as_array);
+        phases.into_iter().flatten().enumerate().map(|(i, phase)| (label(phase, i), phase.clone())).collect()
     };
+    let names = |phases: &[(String, toml::Value)]| -> Vec<String> { phases.iter().map(|(name, _)| name.clone()).collect() };
     let (there_phases, asked_phases) = (phases(&there_table), phases(&asked_table));
     let mut all: Vec<Differing> = Vec::new();
-    differing("", Some(&toml::Value::Table(there_table)), Some(&toml::Value::Table(asked_table)), &mut all);
-    all.sort();
-    if there_phases != asked_phases {
-        return all;
+    if names(&there_phases) != names(&asked_phases) {
+        let rest = |mut table: toml::Table| {
+            table.remove(PHASE);
+            toml::Value::Table(table)
+        };
+        differing("", Some(&rest(there_table)), Some(&rest(asked_table)), &mut all);
+        let named = |phases: &[(String, toml::Value)]| (!phases.is_empty()).then(|| names(phases).join(", "));
+        all.push((PHASE.into(), named(&there_phases), named(&asked_phases)));
+        for (name, phase) in &asked_phases {
+            let same = there_phases.iter().find(|(other, _)| other == name);
+            let mut phase = phase.clone();
+            let against = same.or(there_phases.last()).map(|(_, against)| against);
+            if let (Some(of), Some(against)) = (phase.as_table_mut(), against.and_then(toml::Value::as_table)) {
+                // The name has been said.
+                of.extend(against.get("name").map(|other| ("name".to_string(), other.clone())));
+            }
+            differing(&format!("{PHASE}.{name}"), against, Some(&phase), &mut all);
+        }
+    } else {
+        differing("", Some(&toml::Value::Table(there_table)), Some(&toml::Value::Table(asked_table)), &mut all);
     }
+    all.sort();
+    let prefixes: Vec<String> = asked_phases.iter().map(|(name, _)| format!("{PHASE}.{name}.")).collect();
     let mut said: Vec<Differing> = Vec::new();
     for (key, x, y) in &all {
-        let rest = there_phases.iter().find_map(|phase| key.strip_prefix(phase));
+        let rest = prefixes.iter().find_map(|phase| key.strip_prefix(phase));
         let everywhere =
-            rest.filter(|rest| there_phases.iter().all(|phase| all.contains(&(format!("{phase}{rest}"), x.clone(), y.clone()))));
+            rest.filter(|rest| prefixes.iter().all(|of| all.contains(&(format!("{of}{rest}"), x.clone(), y.clone()))));
         let differing = (everywhere.unwrap_or(key).to_string(), x.clone(), y.clone());
         if !said.contains(&differing) {
             said.push(differing);
@@ -133,6 +153,8 @@ pub fn differences(there: &str, asked: &str) -> Vec<Differing> {
     }
     said
 }
+
+const PHASE: &str = "phase";
 
 /// What an item of a list is called: its name, else its place.
 fn label(item: &toml::Value, i: usize) -> String {
@@ -188,6 +210,17 @@ mod tests {
         let two = |x: &str, y: &str| format!("[[phase]]\nname = \"a\"\nx = {x}\n[[phase]]\nname = \"b\"\nx = {y}\n");
         assert_eq!(differences(&two("1", "1"), &two("2", "2")), [("x".to_string(), some("1"), some("2"))]);
         assert_eq!(differences(&two("1", "1"), &two("1", "2")), [("phase.b.x".to_string(), some("1"), some("2"))]);
+        // Other phases: what they are, and in what each differs from the one that it stands in for.
+        let one = "[[phase]]\nname = \"main\"\nupdates = 9\nx = 1\n";
+        assert_eq!(
+            differences(one, &two("1", "2")),
+            [
+                ("phase".to_string(), some("main"), some("a, b")),
+                ("updates".to_string(), some("9"), None),
+                ("phase.b.x".to_string(), some("1"), some("2")),
+            ]
+        );
+        assert_eq!(differences(&two("1", "1"), one)[0], ("phase".to_string(), some("a, b"), some("main")));
         assert!(text.contains("  updates: 2 there, 3 asked for"), "{text}");
         // A list of tables grows by its items.
         let list = |x: &str| format!("transform = [{x}]\n");

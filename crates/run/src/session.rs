@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ascribe_core::experiment::{Budget, Evaluate, KnobMemory, Plan};
 use ascribe_core::ledger::Ledger;
-use ascribe_core::{Experiment, Metrics, Now};
+use ascribe_core::{Experiment, Metrics, Now, graph};
 use serde::{Deserialize, Serialize};
 
 use crate::alarms;
@@ -297,6 +297,9 @@ impl<'a> Session<'a> {
         let fades = self.settings.estimator.decay();
         if let Some(warning) = fades.and_then(|decay| decay.warning(about.max_turns, about.max_action_tokens)) {
             warn(self.progress, &format!("phase `{}`: {warning}", phase.name));
+        }
+        if let Some(doubt) = graph::doubt(&self.settings) {
+            warn(self.progress, &format!("phase `{}`: {doubt}", phase.name));
         }
         // Its line in the results would read like one of a phase that ran.
         if self.state.phase_update == 0 && self.now.phase_updates > 0 && spent(&self.settings.budget, &self.live.world.ledger) {

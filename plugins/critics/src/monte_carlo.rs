@@ -172,9 +172,11 @@ plugin! {
         }
         fn needs(&self) -> Vec<Need> {
             let mut needs = vec![Need::ExactStateKey, Need::Node(self.agent.clone())];
-            if self.restore == Restore::Snapshot {
-                needs.push(Need::ExactSnapshot);
-            }
+            needs.push(match self.restore {
+                Restore::Snapshot => Need::ExactSnapshot,
+                // What was done before a group's start is not in its records.
+                Restore::Replay => Need::WholeEpisodes,
+            });
             needs
         }
         fn provides(&self) -> Vec<Provide> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ascribe_config::{Grid, Loaded, Report, Request, load};
 use ascribe_core::build::BuildError;
 use ascribe_core::experiment::{Budget, Experiment, KnobMemory, Phase};
-use ascribe_core::{BuildContext, Now, Seeds};
+use ascribe_core::{BuildContext, Now};
 use ascribe_run::checkpoint::sha256;
 use ascribe_run::{differences, folder};
 use serde::{Deserialize, Serialize};
@@ -383,14 +383,7 @@ fn splits_with_tasks(loaded: &Loaded, base: &Path) -> Result<Option<Vec<String>>
     let refused = |why: String| loaded.report(0, &path, why);
     let first = loaded.plan.phases.first().ok_or_else(|| refused("the experiment has no phases".into()))?;
     let (experiment, _) = first.at(&Now::default(), &mut KnobMemory::default()).map_err(refused)?;
-    let context = BuildContext {
-        seeds: Seeds(experiment.seed),
-        device: &experiment.device,
-        threads: 1,
-        environment: None,
-        nodes: experiment.policy.keys().cloned().collect(),
-        base: base.to_path_buf(),
-    };
+    let context = BuildContext::without_run(&experiment, base);
     match experiment.environment.build(&context) {
         Ok(tasks) => Ok(Some(tasks.splits().into_iter().filter(|split| tasks.len(split) > 0).collect())),
         Err(BuildError::Data(_) | BuildError::Device(_)) => Ok(None),

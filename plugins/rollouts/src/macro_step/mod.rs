@@ -108,6 +108,9 @@ plugin! {
         fn provides(&self) -> Vec<Provide> {
             vec![Need::GroupOfAtLeast(*self.branches), Need::Chains, Need::BehaviorLogprob, Need::Entropy]
         }
+        fn whole_episodes(&self) -> bool {
+            false
+        }
         fn agent(&self) -> &str {
             &self.agent
         }
