@@ -6,8 +6,8 @@
     python3 experiments/tempo/table.py attainable runs/tempo-alfworld-attainable/main/seed-0
 
 `warmup`: what a grid's critics knew at the end of their warm-up: means over the last ten updates of each run, each measured on episodes that the
-critic has not learned from; `same answers` is the share of states of which all answers had the same number. `macro-steps`: what the arms with macro
-steps did in their last phase, means over its updates. A number is the mean over seeds, with the 95 % interval of Student's t that has the seeds as the
+critic has not learned from; `same answers` is the share of states of which all answers had the same number. `macro-steps`: what arms did in their last phase,
+means over its updates. A number is the mean over seeds, with the 95 % interval of Student's t that has the seeds as the
 sample. `attainable`: what values by continuations know of independent outcomes, at states ten turns apart, from the trajectories of a run with the
 estimator `vine`; needs the program `zstd`.
 """
@@ -83,14 +83,13 @@ def macro_steps(folder):
         ("macro steps before it", "td/macro_index_mean"), ("prefix ratio", "td/prefix_ratio/mean"),
         ("groups of equal outcome", "actor/degenerate_group_rate"), ("groups without advantage", "credit/degenerate_group_rate"),
         ("spread of values at equal zero reward", "actor/value_gap_zero_reward"), ("critic's skill", "critic/judge/skill"),
+        ("same answers", "critic/judge/degenerate_state_rate"),
     ]
     print("| arm | " + " | ".join(shown_name for shown_name, _ in names) + " |")
     print("|---|" + "---|" * len(names))
     for arm, of_seeds in runs(folder).items():
-        last = [[line for line in run if "td/store_size" in line] for run in of_seeds]
-        last = [lines for lines in last if lines]
-        if not last:
-            continue
+        # Arms of whole episodes: what there is of it, of the same phase.
+        last = [[line for line in run if line["phase"] == run[-1]["phase"]] for run in of_seeds]
         cells = []
         for _, metric in names:
             if metric is None:

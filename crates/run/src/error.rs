@@ -128,13 +128,17 @@ pub fn differences(there: &str, asked: &str) -> Vec<Differing> {
         all.push((PHASE.into(), named(&there_phases), named(&asked_phases)));
         for (name, phase) in &asked_phases {
             let same = there_phases.iter().find(|(other, _)| other == name);
-            let mut phase = phase.clone();
-            let against = same.or(there_phases.last()).map(|(_, against)| against);
-            if let (Some(of), Some(against)) = (phase.as_table_mut(), against.and_then(toml::Value::as_table)) {
+            let (mut phase, mut against) = (phase.clone(), same.or(there_phases.last()).map(|(_, against)| against.clone()));
+            if let (Some(of), Some(other)) = (phase.as_table_mut(), against.as_mut().and_then(toml::Value::as_table_mut)) {
                 // The name has been said.
-                of.extend(against.get("name").map(|other| ("name".to_string(), other.clone())));
+                of.extend(other.get("name").map(|name| ("name".to_string(), name.clone())));
+                // How long the last phase runs is no part of what an experiment is.
+                if same.is_some() && of.contains_key(UPDATES) != other.contains_key(UPDATES) {
+                    of.remove(UPDATES);
+                    other.remove(UPDATES);
+                }
             }
-            differing(&format!("{PHASE}.{name}"), against, Some(&phase), &mut all);
+            differing(&format!("{PHASE}.{name}"), against.as_ref(), Some(&phase), &mut all);
         }
     } else {
         differing("", Some(&toml::Value::Table(there_table)), Some(&toml::Value::Table(asked_table)), &mut all);
@@ -155,6 +159,7 @@ pub fn differences(there: &str, asked: &str) -> Vec<Differing> {
 }
 
 const PHASE: &str = "phase";
+const UPDATES: &str = "updates";
 
 /// What an item of a list is called: its name, else its place.
 fn label(item: &toml::Value, i: usize) -> String {
@@ -221,6 +226,10 @@ mod tests {
             ]
         );
         assert_eq!(differences(&two("1", "1"), one)[0], ("phase".to_string(), some("a, b"), some("main")));
+        // The last phase of an identity does not say how long it runs.
+        let there = "[[phase]]\nname = \"a\"\nupdates = 6\n[[phase]]\nname = \"b\"\n";
+        let asked = "[[phase]]\nname = \"b\"\nupdates = 6\n[[phase]]\nname = \"a\"\n";
+        assert_eq!(differences(there, asked), [("phase".to_string(), some("a, b"), some("b, a"))]);
         assert!(text.contains("  updates: 2 there, 3 asked for"), "{text}");
         // A list of tables grows by its items.
         let list = |x: &str| format!("transform = [{x}]\n");

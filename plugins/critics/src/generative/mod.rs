@@ -169,7 +169,8 @@ pub struct Generative {
     /// Only states so many turns apart are learned from, counted from a group's start.
     #[serde(default = "every_one")]
     pub every: Many,
-    /// Whether the state that a group starts in is learned from. By default it is; in the official mode only with `target = "estimator"`.
+    /// Whether the state that a group starts in is learned from. By default it is; in the official mode only with `target = "estimator"`. The
+    /// estimator `tempo` gives a target for no other state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts: Option<bool>,
     /// What is descended on its answers; `importance-sampling`, where it is absent.
