@@ -130,6 +130,12 @@ fn episodes_in_pieces_are_not_taken_for_whole_ones() {
     assert_eq!((code, out.matches(warning).count()), (0, 2), "one for each phase in\n{out}\n{err}");
     let (code, out, err) = check(&["estimator.td.gamma=1.0", "critic.judge=value-head"]);
     assert!(code == 0 && !out.contains("warning"), "{out}{err}");
+    // Those that play another rollout are what it is.
+    for wrapper in ["dynamic-sampling={groups=2,max_rounds=2,OF}", "offline={OF}", "replay={OF,capacity=4,share=0.5,max_age=8}"] {
+        let wrapped = format!("rollout.{}", wrapper.replace("OF", "of={macro-step={turns=2,starts=2,branches=4}}"));
+        let (code, out, err) = seen(GOOD, &["check", "exp.toml", &wrapped]);
+        assert_eq!((code, out.matches(warning).count()), (0, 2), "{wrapped}: {out}\n{err}");
+    }
     let (_, _, err) = seen(GOOD, &["run", "exp.toml", pieces, "updates=1"]);
     assert!(err.contains(&warning.replace("warning: ", "warning: phase `first`: ")), "{err}");
 

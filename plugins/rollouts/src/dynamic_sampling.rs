@@ -86,6 +86,9 @@ plugin! {
         fn provides(&self) -> Vec<Provide> {
             self.of.provides()
         }
+        fn whole_episodes(&self) -> bool {
+            self.of.whole_episodes()
+        }
         fn agent(&self) -> &str {
             self.of.agent()
         }
