@@ -28,6 +28,8 @@ LAST = 10
 
 def runs(folder):
     """Metrics of every reported cell of a grid, by arm."""
+    if not os.path.exists(os.path.join(folder, "cells.json")):
+        sys.exit(f"{folder} is not the folder of a grid: run `ascribe grid run FILE`, which says where it is")
     with open(os.path.join(folder, "cells.json"), encoding="utf-8") as file:
         cells = json.load(file)
     arms = {}
